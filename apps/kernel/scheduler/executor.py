@@ -62,21 +62,21 @@ def _run_handler(attempt: Attempt, kind: TaskKind) -> None:
 def _record_failure(attempt: Attempt, kind: TaskKind | None, error: BaseException) -> None:
     if transactions.is_transient(error):
         # The database refused (a lock, a deadlock, a time limit) and rolled everything back: as for a lost executor.
-        _retry_or_fail(attempt, error, attempts_max=runs.LOSSES_MAX, is_lost=True)
+        _retry_or_fail(attempt, error, can_retry=attempt.losses + 1 < runs.LOSSES_MAX, is_lost=True)
         return
     # A refusal would be the same at the next attempt.
     is_refusal = isinstance(error, TaskFailed) or (isinstance(error, problems.Problem) and error.status < 500)
     if not is_refusal:
         logger.error("run %s (%s) failed", attempt.run_id, attempt.kind, exc_info=error)
-    can_retry = kind is not None and kind.idempotent and not is_refusal
-    attempts_max = runs.ATTEMPTS_MAX if can_retry else 1
-    _retry_or_fail(attempt, error, attempts_max=attempts_max, is_lost=False)
+    is_repeatable = kind is not None and kind.idempotent and not is_refusal
+    can_retry = is_repeatable and attempt.number_since_asked < runs.ATTEMPTS_MAX
+    _retry_or_fail(attempt, error, can_retry=can_retry, is_lost=False)
 
 
-def _retry_or_fail(attempt: Attempt, error: BaseException, *, attempts_max: int, is_lost: bool) -> None:
+def _retry_or_fail(attempt: Attempt, error: BaseException, *, can_retry: bool, is_lost: bool) -> None:
     text = describe(error)
-    if attempt.number < attempts_max:
-        runs.retry(attempt, text, retry_in=runs.RETRY_AFTER * attempt.number, is_lost=is_lost)
+    if can_retry:
+        runs.retry(attempt, text, retry_in=runs.RETRY_AFTER * attempt.number_since_asked, is_lost=is_lost)
     else:
         runs.fail(attempt, text)
 

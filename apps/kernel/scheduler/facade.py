@@ -189,6 +189,7 @@ def run_again(run_id: int, *, who: str) -> None:
             raise NotRunnable
         attempt = {
             "started_at": run.started_at and clock.iso(run.started_at), "error": run.error, "asked_by": run.asked_by,
+            "attempts": run.attempts,
         }  # fmt: skip
         run.earlier = [*run.earlier, attempt][-EARLIER_MAX:]
         run.state, run.due_at, run.handed_at, run.finished_at = TaskRun.State.PICKED, clock.now(), None, None

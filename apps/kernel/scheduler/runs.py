@@ -29,7 +29,7 @@ LOST_AFTER = timedelta(seconds=5)
 LOSSES_MAX = 3
 """The run may be what ends its executors, so it is not started for ever."""
 ATTEMPTS_MAX = 4
-"""Of a run whose kind is idempotent."""
+"""Of a run whose kind is idempotent. Counted anew, as losses are, when staff run it again."""
 RETRY_AFTER = timedelta(seconds=5)
 ERROR_CHARACTERS_MAX = 2_000
 LOST = "its executor ended before the task did; nothing of it was changed"
@@ -46,6 +46,11 @@ class Attempt(NamedTuple):
 
     run_id: int
     number: int
+    """Of all attempts of the run; no other one has it."""
+    number_since_asked: int
+    """Of those since staff last ran it again."""
+    losses: int
+    """How many of those before it were lost."""
     kind: str
 
 
@@ -66,9 +71,9 @@ def start(run_id: int) -> Attempt | None:
         return None
     if not started:
         return None
-    ((number, kind, waited_seconds),) = started
+    ((number, number_since_asked, losses, kind, waited_seconds),) = started
     scheduler_metrics.wait.observe(waited_seconds)
-    return Attempt(run_id, number, kind)
+    return Attempt(run_id, number, number_since_asked, losses, kind)
 
 
 def lock(attempt: Attempt) -> Run | None:

@@ -149,11 +149,13 @@ def test_an_idempotent_kind_is_retried_a_few_times_and_then_fails(caplog: pytest
     scheduled_tasks.register(break_down, idempotent=True)
     task_id = schedule_now()
     (run_id,) = pick_all()
-    attempts = 0
-    while executor.execute(run_id):
-        attempts += 1
-    run = run_of(task_id)
-    assert (attempts, run.state, run.error) == (runs.ATTEMPTS_MAX, "failed", "not a sentence for staff")
+    for times in (1, 2):
+        while executor.execute(run_id):
+            pass
+        run = run_of(task_id)
+        assert (run.attempts, run.state) == (times * runs.ATTEMPTS_MAX, "failed")
+        assert run.error == "not a sentence for staff"
+        facade.run_again(run_id, who="bob")
     assert "Traceback" in caplog.text
 
 
@@ -175,6 +177,12 @@ def test_an_error_of_the_database_shows_no_values_and_a_refused_lock_is_tried_ag
     second = schedule_now()
     executor.execute_all(pick_all())
     assert (run_of(second).state, run_of(second).losses) == ("picked", 1)
+    while executor.execute_all(scheduled_tasks.waiting()):
+        pass
+    assert (run_of(second).state, run_of(second).attempts) == ("failed", runs.LOSSES_MAX)
+    facade.run_again(run_of(second).pk, who="bob")
+    executor.execute_all(scheduled_tasks.waiting())
+    assert (run_of(second).state, run_of(second).losses) == ("picked", 1), "these losses count anew"
     scheduled_tasks.register()
     executor.execute_all(scheduled_tasks.waiting())
     assert run_of(second).state == "succeeded"
