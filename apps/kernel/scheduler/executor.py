@@ -116,7 +116,8 @@ class LocalExecutor:
         while (run_id := self._next()) is not None:
             try:
                 execute(run_id)
-            except Exception as error:  # noqa: BLE001 - a restarted database; the run is found again
+            except BaseException as error:  # noqa: BLE001 - a restarted database, or a handler that calls sys.exit()
+                # The run is found again. The thread goes on: it is counted, and no other would be started for it.
                 logger.warning("run %s is tried again later: %s", run_id, log_context.summarize_error(error))
             finally:
                 close_old_connections()

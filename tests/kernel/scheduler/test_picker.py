@@ -119,6 +119,23 @@ def test_without_a_broker_or_workers_the_picker_executes_runs_itself(
     wait_until(picker.local.is_idle, "the threads end")
 
 
+def test_a_handler_that_exits_leaves_the_threads_of_this_process_to_the_other_runs() -> None:
+    def leave(run: facade.Run) -> str:
+        raise SystemExit
+
+    local = executor.LocalExecutor(threads_max=1)
+    scheduled_tasks.register(leave)
+    schedule_now()
+    local.add(pick_all())
+    wait_until(local.is_idle, "the thread ends")
+    assert TaskRun.objects.get().state == "running", "and waits to be found again"
+    scheduled_tasks.register()
+    schedule_now()
+    local.add(pick_all())
+    wait_until(lambda: sum(effects().values()) == 1, "another run is executed here")
+    wait_until(local.is_idle, "the thread ends")
+
+
 def test_a_minute_that_has_run_already_is_followed_by_the_next_one() -> None:
     task_id = scheduled_tasks.schedule_cron()
     scheduled_tasks.let_pass(2)
