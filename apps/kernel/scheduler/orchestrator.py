@@ -9,6 +9,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -116,7 +117,9 @@ def _planned(first: datetime, until: datetime) -> Iterator[tuple[str, datetime]]
         yield kind, minute
         if cron:
             later = schedule_times.minutes(cron, time_zone, minute)
-            yield from ((kind, at) for at in takewhile(lambda at: at < until, later))
+            # The end of its run disables a task whose schedule cannot be kept.
+            with suppress(schedule_times.InvalidSchedule):
+                yield from ((kind, at) for at in takewhile(lambda at: at < until, later))
 
 
 def describe(plan: Plan) -> str:

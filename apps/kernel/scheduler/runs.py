@@ -152,7 +152,8 @@ def _storable(text: str) -> str:
 
 def rearm(task_id: int, minute: datetime) -> None:
     """Set the next minute of a recurring task whose run for `minute` has ended: the first one after now, so that missed
-    minutes are not made up for. Joins the caller's transaction.
+    minutes are not made up for. A task whose schedule has no further minute, or that this version does not understand,
+    is disabled. Joins the caller's transaction.
 
     The task's row is locked last, after the run's. While another run of the task waits or runs, that run's end sets it:
     of two ends at once the second one waits here for the commit of the first.
@@ -163,8 +164,14 @@ def rearm(task_id: int, minute: datetime) -> None:
         return
     if TaskRun.objects.filter(task=task, state__in=[TaskRun.State.PICKED, TaskRun.State.RUNNING]).exists():
         return
-    task.next_run_at = schedule_times.next_minute(task.cron, task.time_zone, max(minute, clock.now()))
-    task.save(update_fields=["next_run_at"])
+    try:
+        task.next_run_at = schedule_times.require_cron(task.cron, task.time_zone, max(minute, clock.now()))
+    except schedule_times.InvalidSchedule as error:
+        # It was checked when it was stored, by other versions of the zones and the parser. Raised here, the error would
+        # end the picker's round, and undo the run.
+        logger.error("task %s (%s) is disabled, since its schedule cannot be kept: %s", task_id, task.kind, error)
+        task.enabled = False
+    task.save(update_fields=["enabled", "next_run_at"])
 
 
 def recover_lost(limit: int) -> int:

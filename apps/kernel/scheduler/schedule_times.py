@@ -44,7 +44,9 @@ def next_minute(cron: str, time_zone: str, after: datetime) -> datetime | None:
 
 
 def minutes(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
-    """Yield the minutes of the expression after this moment, in UTC. Raises InvalidSchedule."""
+    """Yield the minutes of the expression after this moment, in UTC. Raises InvalidSchedule, also for a wrong zone."""
+    if not is_zone(time_zone):
+        raise InvalidSchedule(f"{time_zone[:64]!r} is not the name of a time zone")
     try:
         found = CronSim(cron, after.astimezone(ZoneInfo(time_zone)))
         last = after

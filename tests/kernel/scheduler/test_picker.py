@@ -150,6 +150,28 @@ def test_a_minute_that_has_run_already_is_followed_by_the_next_one() -> None:
     assert effects() == {run_id: 1}
 
 
+@pytest.mark.parametrize("wrong", [{"cron": "61 * * * *"}, {"time_zone": "Mars/Base"}])
+def test_a_task_whose_schedule_is_no_longer_understood_is_disabled_and_stops_no_other(
+    wrong: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    task_id = scheduled_tasks.schedule_cron()
+    scheduled_tasks.let_pass(2)
+    ScheduledTask.objects.update(**wrong)
+    minute = ScheduledTask.objects.get().next_run_at
+    assert orchestrator.read_plan().minutes[0].run_count == 1
+    (run_id,) = pick_all()
+    executor.execute(run_id)
+    assert effects() == {run_id: 1}
+    assert not ScheduledTask.objects.get().enabled
+    assert f"task {task_id} ({KIND}) is disabled" in caplog.text
+    # Its minute is due once more, as after a change from outside.
+    ScheduledTask.objects.update(enabled=True, next_run_at=minute)
+    schedule_in(1)
+    assert picker.pick() == 2
+    assert ScheduledTask.objects.get(pk=task_id).next_run_at is None
+    assert TaskRun.objects.count() == 2
+
+
 def test_the_state_of_the_queue_and_the_plan(caplog: pytest.LogCaptureFixture) -> None:
     assert orchestrator.read_plan().executors_needed == 0
     for _ in range(3):
