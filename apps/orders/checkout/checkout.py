@@ -3,6 +3,7 @@ requested."""
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -64,7 +65,9 @@ def check_out(
         return known
     provider = chosen_provider()
     details = read_details(payload, methods=provider.methods, email=email, name=name)
-    event = reservation.event
+    # The event may have been canceled since the reservation was read.
+    event = events.get_event_by_id(reservation.event_id)
+    reservation = replace(reservation, event=event)
     terms = events.current_terms(event.organizer_id)
     plain = plain_checkout(
         reservation,
