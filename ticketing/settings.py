@@ -426,6 +426,7 @@ SPECTACULAR_SETTINGS = {
         "apps.kernel.http.openapi_document.add_components",
     ],
     "COMPONENT_SPLIT_REQUEST": True,
+    "COMPONENT_SPLIT_PATCH": False,
     "ENUM_NAME_OVERRIDES": {
         "EventState": "apps.events.serializers.STATES",
         "PlaceStatus": "apps.queue.serializers.STATUSES",

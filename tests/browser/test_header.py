@@ -106,6 +106,7 @@ def holds_of(page: "Page") -> "Locator":
 
 SHARED = {
     "events:catalog": "/",
+    "events:recent_searches": "/searches/",
     "events:event": "/events/opera/",
     "events:announcements": "/events/concert/announcements/",
     "events:legal_page": "/organizers/fairgate/terms",
@@ -132,9 +133,9 @@ OWN = {
 }
 """Pages without a path above, and why."""
 NO_PAGES = {
-    "events:plan", "events:poster", "queue:join", "queue:leave", "reservations:status", "reservations:release",
-    "orders:cancel", "orders:tickets_pdf", "orders:paper", "orders:calendar_file", "orders:reissue", "orders:transfer",
-    "orders:withdraw", "orders:ticket_pdf", "orders:ticket_qr", "orders:report_pdf", "orders:report_keys",
+    "events:plan", "events:poster", "events:search", "queue:join", "queue:leave", "reservations:status",
+    "reservations:release", "orders:cancel", "orders:tickets_pdf", "orders:paper", "orders:calendar_file",
+    "orders:reissue", "orders:transfer", "orders:withdraw", "orders:ticket_pdf", "orders:ticket_qr", "orders:report_pdf", "orders:report_keys",
     "orders:check_in_worker",
 }  # fmt: skip
 """Files, data, and forms that lead to a page above."""

@@ -59,7 +59,7 @@ def test_the_schema_is_generated_once_for_any_number_of_requests(client: Client,
 def test_every_operation_of_the_schema_is_in_the_docs(schema: dict[str, Any]) -> None:
     documented = {
         (method, re.sub(r"\{\w+\}", "{}", path))
-        for method, path in re.findall(r"\| `(GET|POST|DELETE) (/api/[^`?\s]*)", DOCS.read_text())
+        for method, path in re.findall(r"\| `(GET|POST|DELETE|PATCH) (/api/[^`?\s]*)", DOCS.read_text())
     }
     described = {
         (method.upper(), re.sub(r"\{\w+\}", "{}", path)) for path, calls in schema["paths"].items() for method in calls
@@ -113,7 +113,7 @@ def test_every_address_refuses_other_methods_and_names_its_own(schema: dict[str,
     for path, calls in schema["paths"].items():
         address = path.replace("{reservation_id}", str(uuid.UUID(int=7))).replace("{order_id}", str(uuid.UUID(int=7)))
         address = re.sub(r"\{(receipt_handle|transfer_id)\}", str(uuid.UUID(int=7)), address)
-        for method in ("PUT", "PATCH", "TRACE", "BREW"):
+        for method in {"PUT", "PATCH", "TRACE", "BREW"} - {call.upper() for call in calls}:
             response = client.generic(method, re.sub(r"\{\w+\}", "concert", address))
             assert_problem(response, 405, "method-not-allowed")
             allowed = {one.lower() for one in response.headers["Allow"].split(", ")}

@@ -18,7 +18,8 @@ class ViewSerializer(serializers.Serializer):
     seconds = serializers.IntegerField(
         min_value=0, max_value=intake.SECONDS_MAX, help_text="How long the page has been visible."
     )
-    referrer = serializers.CharField(
+    referrer = serializers.RegexField(
+        rf"^{intake.HOST}$",
         required=False,
         allow_blank=True,
         max_length=253,

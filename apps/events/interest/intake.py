@@ -44,7 +44,8 @@ STALE_SECONDS = 86_400.0
 """While PostgreSQL is away, the last rules stay in use for this long."""
 APPEND_TIMEOUT_MS = 5_000
 SECONDS_MAX = 86_400
-_HOST = re.compile(r"[A-Za-z0-9._-]{0,253}")
+HOST = "[A-Za-z0-9._-]{0,253}"
+_HOST = re.compile(HOST)
 _FAILING = "views were not written; they are kept and written later"
 
 _accepted = Counter("fairgate_views_accepted", "Views that were accepted.", registry=None)

@@ -49,7 +49,7 @@ def current_page(organizer_id: int, kind: str) -> LegalPage | None:
 def html_of(text: str) -> SafeString:
     """Return the text of a page as HTML, with paragraphs and links. It is kept, because a long text with thousands of
     addresses takes half a second."""
-    return linebreaks_filter(urlize(text, autoescape=True), autoescape=False)
+    return linebreaks_filter(urlize(text, nofollow=True, autoescape=True), autoescape=False)
 
 
 LegalLink = dict[str, str]

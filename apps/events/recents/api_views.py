@@ -93,7 +93,7 @@ class RecentSearchesView(APIView):
                 description="The search to delete; without it, all are deleted.",
             )
         ],
-        responses=RecentSearchesSerializer,
+        responses={200: RecentSearchesSerializer},
     )
     def delete(self, request: Request) -> Response:
         text = clean(request.query_params["q"]) if "q" in request.query_params else None

@@ -70,6 +70,11 @@ def catalog_search_without_result(shop: Shop) -> None:
 
 
 @STATES.add()
+def recent_searches_none(shop: Shop) -> None:
+    shop.open("/searches/")
+
+
+@STATES.add()
 def event_before_its_sale(shop: Shop) -> None:
     upcoming("early")
     shop.open("/events/early/")
