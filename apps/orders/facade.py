@@ -22,6 +22,7 @@ from apps.orders.payments.providers import sandbox, signatures
 from apps.orders.provider_sync import charge_lists, charges, daily_comparison, discrepancies, inbox, status_inquiries
 from apps.orders.schedule import notices
 from apps.orders.scheduled_tasks import mails as task_mails
+from apps.orders.scheduled_tasks import reminders
 from apps.orders.transfers import transfer_mail
 from apps.orders.webhooks import delivery
 
@@ -101,6 +102,7 @@ def handlers() -> list[TopicHandler]:
         TopicHandler(topics.SEND_CANCELLATION_NOTICE, mail.send_cancellation_notice, short),
         TopicHandler(topics.SEND_CORRECTION_NOTICE, mail.send_correction_notice, short),
         TopicHandler(topics.SEND_DISPUTE_NOTICE, mail.send_dispute_notice, short),
+        TopicHandler(topics.REMIND_BUYERS, reminders.continue_reminder, short),
         TopicHandler(topics.SEND_REMINDER, task_mails.send_reminder, short, {"together_max": notices.SENDING_MAX}),
         TopicHandler(topics.SEND_FIGURES, task_mails.send_figures, short),
         TopicHandler(topics.CANCEL_EVENT, event_cancellation.continue_cancellation, timedelta(minutes=2)),

@@ -252,6 +252,7 @@ _SITE_WIDE: Mapping[str, str] = {
     "orders.providermessage": "add change delete view",
     "orders.providerstanding": "add change delete view",
     "orders.refund": "add change delete",
+    "orders.reminder": "add change delete view",
     "orders.reportversion": "add change delete",
     "orders.salesminute": "add change delete view",
     "orders.salestally": "add change delete view",

@@ -5,7 +5,9 @@ from django.db import transaction
 
 from apps.events import event_views, publication
 from apps.events.announcements import archive, service
+from apps.events.models import Event
 from apps.events.models.announcements import TEXT_CHARACTERS_MAX
+from apps.kernel import clock
 from apps.kernel.scheduler import facade as scheduler
 
 PUBLISH = "events.publish"
@@ -54,6 +56,8 @@ def _publish(run: scheduler.Run) -> str:
 
 
 def _announce(run: scheduler.Run) -> str:
+    if Event.objects.filter(pk=run.event_id, starts_at__lte=clock.now()).exists():
+        raise scheduler.TaskFailed("the event has begun, so scheduled announcements have ended")
     # One announcement for each run, however often it is started.
     result = service.post_scheduled(run.event_id, run.params["text"], author=run.who, key=f"scheduled-run-{run.id}")
     return f"announcement {result.announcement.announcement_id}"

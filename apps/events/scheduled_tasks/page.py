@@ -1,5 +1,6 @@
 """The page of an event's scheduled tasks: what will happen, what has happened, and forms to schedule and change."""
 
+import uuid
 from typing import Any
 
 from django import forms
@@ -11,6 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods
 
 from apps.events.organizers.membership_backend import is_permitted
+from apps.events.scheduled_tasks import limits
 from apps.events.staff.staff_events import StaffEvent, get_staff_event
 from apps.kernel import admin_actions
 from apps.kernel.form_fields.local_time_field import LocalTimeField
@@ -35,7 +37,8 @@ class ScheduleForm(forms.Form):
         label="Or repeatedly, as a cron expression",
         required=False,
         max_length=100,
-        help_text="Minute, hour, day of the month, month, weekday: “0 9 * * 1-5” is 9:00 from Monday to Friday.",
+        help_text="Minute, hour, day of the month, month, weekday: “0 9 * * 1-5” is 9:00 from Monday to Friday. "
+        "At most once an hour.",
     )
 
     def __init__(self, *args: Any, zone: str, **kwargs: Any) -> None:
@@ -45,9 +48,15 @@ class ScheduleForm(forms.Form):
         assert isinstance(field, LocalTimeField)
         field.zone = zone
 
+    def clean_cron(self) -> str:
+        cron = " ".join(self.cleaned_data["cron"].split())
+        if cron:
+            limits.check_cron(cron, self.zone)
+        return cron
+
     def to_schedule(self) -> scheduler.Schedule:
         """Return the schedule of the valid form."""
-        return scheduler.Schedule(self.cleaned_data["once_at"], self.cleaned_data["cron"].strip(), self.zone)
+        return scheduler.Schedule(self.cleaned_data["once_at"], self.cleaned_data["cron"], self.zone)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -72,7 +81,8 @@ def tasks_page(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResp
 
 def _page(request: HttpRequest, event: StaffEvent, site: AdminSite, *, status: int = 200) -> HttpResponse:
     given = request.POST if request.method == "POST" else request.GET
-    tasks = ScheduledTask.objects.filter(event_id=event.id)
+    # Tasks ahead come first, and are fewer than TASKS_SHOWN: each of them can be canceled here.
+    tasks = ScheduledTask.objects.filter(event_id=event.id).alias(ahead=limits.is_ahead()).order_by("-ahead", "-id")
     runs = TaskRun.objects.filter(task__event_id=event.id).select_related("task")
     may_change = is_permitted(request.user, MAY_CHANGE, event)
     form = _forms(request, event, given)
@@ -132,7 +142,18 @@ def _forms(request: HttpRequest, event: StaffEvent, given: QueryDict) -> dict[st
         schedule = ScheduleForm(initial={"once_at": task.once_at, "cron": task.cron}, zone=event.timezone)
     else:
         params, schedule = kind.params(scope=scope), ScheduleForm(zone=event.timezone)
-    return {"kind": kind, "task": task, "params": params, "schedule": schedule, "parts": [params, schedule]}
+    return {
+        "kind": kind, "task": task, "params": params, "schedule": schedule, "parts": [params, schedule],
+        "form_key": _form_key(given.get("form_key", "")),
+    }  # fmt: skip
+
+
+def _form_key(text: str) -> uuid.UUID:
+    """Return the key of a form that was sent, so that it stays the same after an error; of another one, a new key."""
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return uuid.uuid4()
 
 
 def _find_task(event: StaffEvent, text: str) -> ScheduledTask | None:
@@ -162,7 +183,10 @@ def _submitted(request: HttpRequest, event: StaffEvent) -> tuple[dict[str, Any],
 
 def _schedule(request: HttpRequest, event: StaffEvent) -> str:
     found, params, schedule = _submitted(request, event)
-    scheduler.schedule_task(found["kind"].name, params, schedule, scope=_scope(event), who=request.user.get_username())
+    limits.schedule_task(
+        found["kind"].name, params, schedule, scope=_scope(event), who=request.user.get_username(),
+        key=f"form:{found['form_key']}" if request.POST.get("form_key") else None,
+    )  # fmt: skip
     return "The task is scheduled."
 
 
@@ -170,7 +194,7 @@ def _change(request: HttpRequest, event: StaffEvent) -> str:
     found, params, schedule = _submitted(request, event)
     if found["task"] is None:
         raise PermissionDenied
-    scheduler.change_task(found["task"].pk, params, schedule, who=request.user.get_username())
+    limits.change_task(event.id, found["task"].pk, params, schedule, who=request.user.get_username())
     return "The task was changed."
 
 
@@ -191,7 +215,7 @@ def _cancel(request: HttpRequest, event: StaffEvent) -> str:
 
 
 def _enable(request: HttpRequest, event: StaffEvent) -> str:
-    scheduler.enable_task(_chosen_task(request, event).pk)
+    limits.enable_task(event.id, _chosen_task(request, event).pk)
     return "The task is scheduled again."
 
 

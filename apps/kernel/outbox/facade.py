@@ -523,6 +523,14 @@ def is_waiting(topic: str, key: str) -> bool:
     return waiting.exclude(claimed_until__gt=clock.now()).exists()
 
 
+def count_due(topic: str, at_most: int) -> int:
+    """Return how many messages of the topic are due, claimed ones included; counts no more than `at_most`."""
+    due = OutboxMessage.objects.filter(
+        topic=topic, done_at__isnull=True, dead_at__isnull=True, is_behind=False, available_at__lte=clock.now()
+    )
+    return due[:at_most].count()
+
+
 def is_unsettled(topic: str, key: str, body: dict[str, Any]) -> bool:
     """Return whether a message with this topic, key and body is neither done nor given up."""
     return OutboxMessage.objects.filter(

@@ -39,6 +39,8 @@ __all__ = [
     "TaskKind",
     "TaskParams",
     "add_task",
+    "apply_change",
+    "apply_enabling",
     "cancel_task",
     "change_task",
     "describe",
@@ -56,6 +58,7 @@ __all__ = [
 
 SCHEDULED_BY_CODE = "scheduler"
 TIMES_YEARS_MAX = 10
+_CONTENT = ("kind", "params", "event_id", "once_at", "cron", "time_zone")
 EARLIER_MAX = 20
 """Earlier attempts that a run keeps."""
 
@@ -106,17 +109,29 @@ def schedule_task(kind: str, params: Mapping[str, Any], schedule: Schedule, *, s
         return add_task(kind, params, schedule, scope=scope, who=who)
 
 
-def add_task(kind: str, params: Mapping[str, Any], schedule: Schedule, *, scope: Scope, who: str) -> int:
-    """Like `schedule_task`, in the caller's transaction."""
+def add_task(
+    kind: str, params: Mapping[str, Any], schedule: Schedule, *, scope: Scope, who: str, key: str | None = None
+) -> int:
+    """Like `schedule_task`, in the caller's transaction. A second call with the same key adds nothing and returns the
+    first one's task; with other content it raises Invalid."""
     transactions.require_transaction()
+    _require_allowed(get_kind(kind), schedule)
     content = check_params(get_kind(kind), dict(params), scope)
     now = clock.now()
-    task = ScheduledTask.objects.create(
+    task = ScheduledTask(
         kind=kind, params=content, event_id=scope.event_id, organizer_id=scope.organizer_id,
         once_at=schedule.once_at, cron=" ".join(schedule.cron.split()), time_zone=schedule.time_zone,
-        next_run_at=schedule.first_minute(now), created_by=_author(who), created_at=now,
+        next_run_at=schedule.first_minute(now), created_by=_author(who), created_at=now, key=key,
     )  # fmt: skip
-    return task.pk
+    if key is None:
+        task.save()
+        return task.pk
+    # The statement waits for another one that inserts the same key, and then inserts nothing.
+    ScheduledTask.objects.bulk_create([task], ignore_conflicts=True)
+    stored = ScheduledTask.objects.get(key=key)
+    if any(getattr(stored, name) != getattr(task, name) for name in _CONTENT):
+        raise problems.Invalid({"form": "was sent already with other values; open it again"})
+    return stored.pk
 
 
 def ensure_task(key: str, kind: str, params: Mapping[str, Any], cron: str, *, time_zone: str = "UTC") -> None:
@@ -140,16 +155,23 @@ def change_task(task_id: int, params: Mapping[str, Any], schedule: Schedule, *, 
     minute counts again. A run that is under way ends as it began. Raises TaskNotFound and Invalid, also for a minute in
     which the task has started already."""
     with transactions.write():
-        task = _lock(task_id)
-        content = check_params(get_kind(task.kind), dict(params), Scope(task.event_id, task.organizer_id))
-        # Before the minute is checked: afterwards no run can start until the commit.
-        _drop_waiting(task)
-        task.params = content
-        task.once_at, task.cron = schedule.once_at, " ".join(schedule.cron.split())
-        task.time_zone, task.enabled = schedule.time_zone, True
-        task.next_run_at = _require_unused(task, schedule.first_minute(clock.now()))
-        task.created_by = _author(who)
-        task.save()
+        apply_change(task_id, params, schedule, who=who)
+
+
+def apply_change(task_id: int, params: Mapping[str, Any], schedule: Schedule, *, who: str) -> None:
+    """Like `change_task`, in the caller's transaction."""
+    transactions.require_transaction()
+    task = _lock(task_id)
+    _require_allowed(get_kind(task.kind), schedule)
+    content = check_params(get_kind(task.kind), dict(params), Scope(task.event_id, task.organizer_id))
+    # Before the minute is checked: afterwards no run can start until the commit.
+    _drop_waiting(task)
+    task.params = content
+    task.once_at, task.cron = schedule.once_at, " ".join(schedule.cron.split())
+    task.time_zone, task.enabled = schedule.time_zone, True
+    task.next_run_at = _require_unused(task, schedule.first_minute(clock.now()))
+    task.created_by = _author(who)
+    task.save()
 
 
 def cancel_task(task_id: int) -> bool:
@@ -166,16 +188,23 @@ def cancel_task(task_id: int) -> bool:
 
 
 def enable_task(task_id: int) -> bool:
-    """Enable a disabled task; return whether it was disabled. Raises TaskNotFound, and Invalid after its time or if it
-    has started in its minute already."""
+    """Enable a disabled task; return whether it was disabled. Raises TaskNotFound, and Invalid after its time, if it
+    has started in its minute already, or for an unknown kind."""
     with transactions.write():
-        task = _lock(task_id)
-        if task.enabled:
-            return False
-        schedule = Schedule(task.once_at, task.cron, task.time_zone)
-        task.enabled, task.next_run_at = True, _require_unused(task, schedule.first_minute(clock.now()))
-        task.save(update_fields=["enabled", "next_run_at"])
-        return True
+        return apply_enabling(task_id)
+
+
+def apply_enabling(task_id: int) -> bool:
+    """Like `enable_task`, in the caller's transaction."""
+    transactions.require_transaction()
+    task = _lock(task_id)
+    if task.enabled:
+        return False
+    schedule = Schedule(task.once_at, task.cron, task.time_zone)
+    _require_allowed(get_kind(task.kind), schedule)
+    task.enabled, task.next_run_at = True, _require_unused(task, schedule.first_minute(clock.now()))
+    task.save(update_fields=["enabled", "next_run_at"])
+    return True
 
 
 def run_again(run_id: int, *, who: str) -> None:
@@ -195,6 +224,12 @@ def run_again(run_id: int, *, who: str) -> None:
         run.state, run.due_at, run.handed_at, run.finished_at = TaskRun.State.PICKED, clock.now(), None, None
         run.losses, run.error, run.asked_by = 0, "", _author(who)
         run.save()
+
+
+def _require_allowed(kind: TaskKind, schedule: Schedule) -> None:
+    """Raise Invalid for a cron schedule of a kind that runs once only."""
+    if kind.once_only and schedule.cron:
+        raise problems.Invalid({"cron": "this task runs once only; give a time instead"})
 
 
 def _lock(task_id: int) -> ScheduledTask:

@@ -23,7 +23,9 @@ class ScheduledTask(models.Model):
     time_zone = models.CharField(max_length=64, help_text="The zone of the cron expression, and of times on pages.")
     enabled = models.BooleanField(default=True)
     next_run_at = models.DateTimeField(null=True, blank=True)
-    key = models.CharField(max_length=80, null=True, blank=True, unique=True, help_text="Of a task registered by code.")
+    key = models.CharField(
+        max_length=80, null=True, blank=True, unique=True, help_text="Of a task registered by code, or of a form."
+    )
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField()
 

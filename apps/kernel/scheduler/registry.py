@@ -79,6 +79,7 @@ class TaskKind:
     idempotent: bool
     lock_ms: int
     statement_ms: int
+    once_only: bool = False
 
 
 _kinds: dict[str, TaskKind] = {}
@@ -95,14 +96,17 @@ def register_task(
     idempotent: bool = False,
     lock_ms: int = LOCK_MS,
     statement_ms: int = STATEMENT_MS,
+    once_only: bool = False,
 ) -> None:
     """Register a kind of task. Registering a name again replaces its kind.
 
     `permission` is what staff need for the event to schedule it; without one only code can. `idempotent`: a run that
     failed is retried a few times by itself; otherwise only staff run it again. `lock_ms` and `statement_ms` limit the
-    handler's transaction.
+    handler's transaction. `once_only`: it runs at one minute, and a cron expression is refused.
     """
-    _kinds[name] = TaskKind(name, label, handler, params, permission, for_event, idempotent, lock_ms, statement_ms)
+    _kinds[name] = TaskKind(
+        name, label, handler, params, permission, for_event, idempotent, lock_ms, statement_ms, once_only
+    )
 
 
 def kinds() -> tuple[TaskKind, ...]:

@@ -7,7 +7,8 @@ Debian's cron.
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise, takewhile
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -61,6 +62,16 @@ def minutes(cron: str, time_zone: str, after: datetime) -> Iterator[datetime]:
         raise InvalidSchedule(str(error)) from error
     except OverflowError:
         return
+
+
+def is_closer_than(cron: str, gap: timedelta, after: datetime, *, within: timedelta = timedelta(days=3)) -> bool:
+    """Return whether two minutes of the expression follow each other in less than `gap`, on a clock that is never set.
+    Compared are those of `within`, from the first one in the hour of this moment or later. Raises InvalidSchedule."""
+    # The whole hour: its earlier minutes have passed, but they come again.
+    before = after.astimezone(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(minutes=1)
+    first = require_cron(cron, "UTC", before)
+    compared = takewhile(lambda one: one <= first + within, minutes(cron, "UTC", before))
+    return any(later - earlier < gap for earlier, later in pairwise(compared))
 
 
 def whole_minute(moment: datetime) -> datetime:

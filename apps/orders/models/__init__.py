@@ -7,7 +7,13 @@ captured, a seat has one valid ticket.
 from apps.orders.models.checkins import DoorLink, TicketScan
 from apps.orders.models.codes import CodeUse, PromoCode
 from apps.orders.models.differences import ComparedDay, PaymentDifference
-from apps.orders.models.event_changes import CancellationFailure, EventCancellation, ScheduleMail, ScheduleNotice
+from apps.orders.models.event_changes import (
+    CancellationFailure,
+    EventCancellation,
+    Reminder,
+    ScheduleMail,
+    ScheduleNotice,
+)
 from apps.orders.models.history import ChangedOrder, OrderHistoryEntry
 from apps.orders.models.invoices import Invoice, InvoiceCounter, InvoiceKind
 from apps.orders.models.lines import OrderLine
@@ -45,6 +51,7 @@ __all__ = [
     "ProviderMessage",
     "ProviderStanding",
     "Refund",
+    "Reminder",
     "ReportVersion",
     "ReturnPolicy",
     "SalesMinute",

@@ -57,6 +57,25 @@ class CancellationFailure(models.Model):
         return self.error
 
 
+class Reminder(models.Model):
+    """An organizer's reminder to the buyers of an event, which one run of a scheduled task has begun. `position` is the
+    digest of the last address that has its message; `batches` counts the messages written for it."""
+
+    run = models.BigIntegerField(primary_key=True, help_text="The run's id. Runs are deleted after their time.")
+    event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
+    text = models.TextField()
+    at = models.DateTimeField()
+    batches = models.PositiveIntegerField(default=0)
+    position = models.CharField(max_length=64, blank=True)
+    finished_at = models.DateTimeField(null=True, blank=True, help_text="When no address without a message was left.")
+
+    class Meta:
+        ordering = ["-at"]
+
+    def __str__(self) -> str:
+        return f"{self.event}: reminder of {self.at:%Y-%m-%d %H:%M}"
+
+
 class ScheduleNotice(models.Model):
     """The notice of one change of an event's date and times."""
 

@@ -14,9 +14,11 @@ from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.kernel.scheduler import executor, facade, picker, schedule_times
 from apps.kernel.scheduler.models import TaskRun
+from apps.orders.models import Reminder
 from apps.reservations.models import InventoryChange
 from tests.support.factories import assert_audit_clean, hold, make_event, make_member, make_organizer
 from tests.support.orders.sale import buy, deliver_outbox
+from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -91,6 +93,8 @@ def test_an_announcement_is_posted_once() -> None:
     assert first.state == "succeeded"
     current = queries.get_current(event.id)
     assert [one.text for one in current.announcements] == ["Doors open at 19:00."]
+    Event.objects.update(starts_at=clock.now())
+    assert "has begun" in run(event.id, "events.announce", text="The bar is open.").error
 
 
 def test_a_reminder_is_mailed_to_each_buyer_once() -> None:
@@ -104,6 +108,39 @@ def test_a_reminder_is_mailed_to_each_buyer_once() -> None:
     assert "Bring your ticket." in sent.body
     assert sent.subject == f"Reminder: {event.name}"
     assert_audit_clean()
+
+
+def test_a_reminder_runs_once_before_the_event_and_three_times_a_day_at_most() -> None:
+    event = make_event()
+    buy(hold(event, seats=["hall-A-1"]))
+    daily = facade.Schedule(cron="0 9 * * *")
+    with pytest.raises(problems.Invalid, match="runs once only"):
+        facade.schedule_task("orders.remind", {"text": "Soon."}, daily, scope=facade.Scope(event.id), who="ada")
+    task_id = schedule(event.id, "orders.remind", text="Soon.")
+    with pytest.raises(problems.Invalid, match="runs once only"):
+        facade.change_task(task_id, {"text": "Soon."}, daily, who="ada")
+    facade.cancel_task(task_id)
+    assert [run(event.id, "orders.remind", text="Soon.").state for _ in range(3)] == ["succeeded"] * 3
+    assert "at most 3 reminders" in run(event.id, "orders.remind", text="Soon.").error
+    Reminder.objects.update(at=clock.now() - timedelta(hours=24))
+    assert run(event.id, "orders.remind", text="Soon.").state == "succeeded"
+    Event.objects.update(starts_at=clock.now())
+    assert "has begun" in run(event.id, "orders.remind", text="Soon.").error
+
+
+def test_two_reminders_at_once_count_each_other() -> None:
+    """A: locks the event, counts
+    B: waits for the event, and counts A's reminder after its commit
+    """
+    event = make_event()
+    for _ in range(2):
+        assert run(event.id, "orders.remind", text="Soon.").state == "succeeded"
+    for _ in range(4):
+        schedule(event.id, "orders.remind", text="Soon.")
+    picker.pick()
+    waiting = list(TaskRun.objects.filter(state="picked").values_list("pk", flat=True))
+    values(storm(4, lambda number: executor.execute(waiting[number])))
+    assert TaskRun.objects.filter(state="succeeded").count() == 3
 
 
 def test_the_figures_go_to_the_person_who_scheduled_them_while_they_may_be_seen() -> None:

@@ -1,5 +1,6 @@
 """The page of an event's scheduled tasks: schedule, change, cancel, run again, each within the user's role."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -8,6 +9,7 @@ from django.urls import reverse
 
 from apps.events.facade import EventView
 from apps.events.models import Role
+from apps.events.scheduled_tasks import limits, page
 from apps.kernel import clock
 from apps.kernel.scheduler import picker
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
@@ -64,6 +66,8 @@ def test_a_task_is_scheduled_on_the_venues_clock_changed_canceled_and_enabled(ev
     ("more", "text"),
     [
         ({"cron": "nonsense"}, "five fields are needed"),
+        ({"cron": "* * * * *"}, "more often than once an hour"),
+        ({"cron": "0,59 12 1 1 *"}, "more often than once an hour"),
         ({"cron": ""}, "give a time or a cron expression"),
         ({"once_at": "2020-01-01T10:00", "cron": ""}, "is in the past"),
         ({"once_at": "2020-01-01T10:00"}, "give a time or a cron expression"),
@@ -79,6 +83,22 @@ def test_wrong_input_is_explained_and_kept(event: EventView, more: dict[str, str
     assert not ScheduledTask.objects.exists()
 
 
+def test_tasks_ahead_are_listed_first(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "TASKS_SHOWN", 2)
+    client = client_of()
+    for text in ("first", "second", "third", "fourth"):
+        client.post(url(event), ANNOUNCE | {"text": text})
+    first, second, _, fourth = ScheduledTask.objects.order_by("pk")
+    for task in ScheduledTask.objects.exclude(pk=first.pk):
+        client.post(url(event), {"action": "cancel", "task": task.pk})
+    ScheduledTask.objects.filter(pk=second.pk).update(enabled=True)
+    TaskRun.objects.create(task=second, scheduled_for=clock.now(), due_at=clock.now(), picked_at=clock.now())
+    shown = client.get(url(event)).context["tasks"]
+    assert [one["task"].pk for one in shown] == [second.pk, first.pk]
+    monkeypatch.setattr(page, "TASKS_SHOWN", 3)
+    assert client.get(url(event)).context["tasks"][2]["task"].pk == fourth.pk
+
+
 def test_a_failed_run_is_shown_and_run_again_once(event: EventView) -> None:
     client = client_of()
     client.post(url(event), ANNOUNCE)
@@ -87,9 +107,9 @@ def test_a_failed_run_is_shown_and_run_again_once(event: EventView) -> None:
         task=task, scheduled_for=clock.now(), due_at=clock.now(), picked_at=clock.now(), state="failed",
         finished_at=clock.now(), error="the hall is dark",
     )  # fmt: skip
-    page = client.get(url(event)).content.decode()
-    assert "the hall is dark" in page
-    assert "Run again" in page
+    shown = client.get(url(event)).content.decode()
+    assert "the hall is dark" in shown
+    assert "Run again" in shown
     again = {"action": "run_again", "task": task.pk, "run": run.pk}
     assert client.post(url(event), again).status_code == 302
     run.refresh_from_db()
@@ -101,9 +121,9 @@ def test_a_failed_run_is_shown_and_run_again_once(event: EventView) -> None:
 
 def test_a_role_schedules_only_what_it_may_do_itself(event: EventView) -> None:
     client = client_of(Role.BOX_OFFICE)
-    page = client.get(url(event)).content.decode()
-    assert "Post an announcement" in page
-    assert "Publish the event" not in page
+    shown = client.get(url(event)).content.decode()
+    assert "Post an announcement" in shown
+    assert "Publish the event" not in shown
     assert client.post(url(event), ANNOUNCE | {"kind": "events.publish"}).status_code == 403
     assert client.post(url(event), ANNOUNCE).status_code == 302
     reader = client_of(Role.READ_ONLY)
@@ -113,6 +133,39 @@ def test_a_role_schedules_only_what_it_may_do_itself(event: EventView) -> None:
     assert "Schedule a task" not in shown
     assert ">Cancel<" not in shown
     assert client_of(Role.DOOR).get(url(event)).status_code == 403
+
+
+def test_an_event_has_no_more_tasks_ahead_than_the_limit(event: EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "TASKS_MAX", 1)
+    client = client_of()
+    assert client.post(url(event), ANNOUNCE).status_code == 302
+    refused = client.post(url(event), ANNOUNCE)
+    assert refused.status_code == 422
+    assert "An event has at most 1 tasks ahead" in refused.content.decode()
+    first = ScheduledTask.objects.get()
+    client.post(url(event), {"action": "cancel", "task": first.pk})
+    assert client.post(url(event), ANNOUNCE | {"text": "Now."}).status_code == 302
+    assert client.post(url(event), {"action": "enable", "task": first.pk}).status_code == 422
+    changed = {"action": "change", "task": first.pk, "text": "Later.", "cron": "0 10 * * *"}
+    assert client.post(url(event), changed).status_code == 422
+    assert list(ScheduledTask.objects.order_by("pk").values_list("enabled", flat=True)) == [False, True]
+    # A task that has ended needs no room.
+    ScheduledTask.objects.filter(enabled=True).update(next_run_at=None)
+    assert client.post(url(event), {"action": "enable", "task": first.pk}).status_code == 302
+
+
+def test_a_double_click_schedules_one_task(event: EventView) -> None:
+    client = client_of()
+    found = re.search(r'name="form_key" value="([0-9a-f-]{36})"', client.get(f"{url(event)}?kind=events.announce").text)
+    assert found is not None
+    given = ANNOUNCE | {"form_key": found[1]}
+    assert [client.post(url(event), given).status_code for _ in range(2)] == [302, 302]
+    assert ScheduledTask.objects.get().key == f"form:{found[1]}"
+    refused = client.post(url(event), given | {"text": "Later."})
+    assert refused.status_code == 422
+    assert "was sent already with other values" in refused.text
+    for key in ("nonsense", "\0", "1" * 5_000):
+        assert client.post(url(event), given | {"form_key": key}).status_code == 302
 
 
 def test_tasks_of_another_event_are_not_found(event: EventView) -> None:

@@ -66,3 +66,21 @@ def test_zones_with_other_gaps() -> None:
 def test_an_expression_that_is_wrong_or_matches_nothing_is_refused(cron: str) -> None:
     with pytest.raises(schedule_times.InvalidSchedule):
         schedule_times.require_cron(cron, "UTC", at("2026-01-01T00:00+00:00"))
+
+
+@pytest.mark.parametrize(
+    ("cron", "is_closer"),
+    [
+        ("* * * * *", True),
+        ("*/30 9 * * *", True),
+        ("0,59 12 1 1 *", True),
+        ("0,30 12 1 3 *", True),
+        ("0 * * * *", False),
+        ("59 9-17 * * 1-5", False),
+        ("0 0 29 2 *", False),
+    ],
+)
+def test_an_expression_with_two_minutes_in_an_hour_runs_more_often_than_hourly(cron: str, is_closer: bool) -> None:
+    # Between the two minutes of the fourth.
+    moment = at("2026-03-01T12:15+00:00")
+    assert schedule_times.is_closer_than(cron, timedelta(hours=1), moment) == is_closer

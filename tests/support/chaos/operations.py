@@ -28,6 +28,7 @@ from apps.orders.models import (
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.provider_sync import daily_comparison, event_storage, status_inquiries
 from apps.orders.returns import returns
+from apps.orders.scheduled_tasks import reminders
 from apps.orders.staff.buyer_correction import correct_buyer
 from apps.orders.transfers import transfers
 from tests.support.chaos.harness import Prices, Sale, Scenario
@@ -333,13 +334,18 @@ def corrected(scenario: Scenario, label: str) -> Sale:
     return sale
 
 
-def reminded(scenario: Scenario, label: str) -> Sale:
-    """A scheduled task has written the reminder of the buyer."""
-    sale = bought(scenario, label)
-    park()
-    key = str(sale.order_id)
+def reminder_begun(scenario: Scenario, label: str) -> Sale:
+    """A scheduled task has begun the reminder of an event's only buyer."""
+    sale = with_event_to_move(scenario, label)
+    event_id = sale.reservation.event_id
     with transactions.write():
-        outbox.publish(topics.SEND_REMINDER, key, {"order": key, "text": "Doors open at 19:00.", "run": 1})
+        reminders.begin_reminder(event_id, event_id, "Doors open at 19:00.")
+    return sale
+
+
+def reminded(scenario: Scenario, label: str) -> Sale:
+    sale = reminder_begun(scenario, label)
+    deliver_one(topics.REMIND_BUYERS)
     return sale
 
 
@@ -489,6 +495,7 @@ OPERATIONS: dict[str, Operation] = {
     # a ticket for another person
     "accept a ticket": Operation(offered, accept),
     "mail that the buyer's address was corrected": message(topics.SEND_CORRECTION_NOTICE, corrected),
+    "write the reminders of buyers": message(topics.REMIND_BUYERS, reminder_begun),
     "mail a reminder": message(topics.SEND_REMINDER, reminded),
     "mail that a ticket is offered": message(topics.SEND_TRANSFER, offered),
     # money back

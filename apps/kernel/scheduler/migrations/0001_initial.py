@@ -25,7 +25,7 @@ class Migration(migrations.Migration):
                 ('time_zone', models.CharField(help_text='The zone of the cron expression, and of times on pages.', max_length=64)),
                 ('enabled', models.BooleanField(default=True)),
                 ('next_run_at', models.DateTimeField(blank=True, null=True)),
-                ('key', models.CharField(blank=True, help_text='Of a task registered by code.', max_length=80, null=True, unique=True)),
+                ('key', models.CharField(blank=True, help_text='Of a task registered by code, or of a form.', max_length=80, null=True, unique=True)),
                 ('created_by', models.CharField(max_length=150)),
                 ('created_at', models.DateTimeField()),
             ],
