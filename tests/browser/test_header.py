@@ -135,8 +135,8 @@ OWN = {
 NO_PAGES = {
     "events:plan", "events:poster", "events:search", "queue:join", "queue:leave", "reservations:status",
     "reservations:release", "orders:cancel", "orders:tickets_pdf", "orders:paper", "orders:calendar_file",
-    "orders:reissue", "orders:transfer", "orders:withdraw", "orders:ticket_pdf", "orders:ticket_qr", "orders:report_pdf", "orders:report_keys",
-    "orders:check_in_worker",
+    "orders:reissue", "orders:transfer", "orders:withdraw", "orders:ticket_pdf", "orders:ticket_qr",
+    "orders:report_pdf", "orders:report_keys", "orders:check_in_worker",
 }  # fmt: skip
 """Files, data, and forms that lead to a page above."""
 
