@@ -30,7 +30,7 @@ SELECT %(kind)s, jsonb_build_object('category', 'Floor', 'price', (10 + number /
        (%(events)s::bigint[])[1 + number %% cardinality(%(events)s::bigint[])], moment.at, '', 'UTC', true, moment.at,
        'benchmark', clock_timestamp()
 FROM generate_series(1, %(count)s::bigint) AS number
-CROSS JOIN (SELECT clock_timestamp() + %(ahead)s AS at) AS moment
+CROSS JOIN (SELECT clock_timestamp() + make_interval(secs => %(ahead)s) AS at) AS moment
 """
 _WAITS = """
 SELECT count(*), count(DISTINCT task_id), count(*) FILTER (WHERE state = 'succeeded'), max(attempts),
@@ -68,10 +68,8 @@ def measure(options: argparse.Namespace) -> int:
     try:
         time.sleep(10)  # They have started, so that this does not count.
         with connection.cursor() as cursor:
-            ahead = timedelta(seconds=AHEAD_SECONDS)
-            cursor.execute(
-                _FILL, {"kind": KINDS[options.kind], "events": events, "count": options.tasks, "ahead": ahead}
-            )
+            values = {"kind": KINDS[options.kind], "events": events, "count": options.tasks, "ahead": AHEAD_SECONDS}
+            cursor.execute(_FILL, values)
             needed = orchestrator.read_plan().executors_needed
             deadline = time.monotonic() + SECONDS_MAX
             while time.monotonic() < deadline:
