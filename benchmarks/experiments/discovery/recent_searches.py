@@ -1,6 +1,6 @@
 """What a read of recent searches costs on the fast path: from the copy in Redis, from PostgreSQL, and without either.
 
-    python -m benchmarks.experiments.recent_searches [--owners 1000] [--reads 2000]
+    python -m benchmarks.experiments.discovery.recent_searches [--owners 1000] [--reads 2000]
 
 Starts PostgreSQL and Valkey for itself and removes them afterwards. In one process, through the dispatcher and without
 a network: each read is one request whose browser or account is another one than the last's. The kinds take turns, so

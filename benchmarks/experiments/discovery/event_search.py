@@ -1,7 +1,7 @@
 """What a search and its type-ahead cost, as ratios to one read by primary key through the same view, with 1,000 and
 100,000 events.
 
-    python -m benchmarks.experiments.event_search [--sizes 1000,100000] [--searches 600]
+    python -m benchmarks.experiments.discovery.event_search [--sizes 1000,100000] [--searches 600]
 
 Starts PostgreSQL and Valkey for itself and removes them afterwards. Events have names, performers, venues, cities, tags
 and texts of made-up words whose frequencies fall as in natural texts. The searches, in one process through Django's

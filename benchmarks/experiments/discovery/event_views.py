@@ -1,6 +1,6 @@
 """Reports of views: how many a second `web` accepts, alone and beside status polls, and what a view costs afterwards.
 
-    python -m benchmarks.experiments.event_views [--seconds 5] [--views 20000,200000]
+    python -m benchmarks.experiments.discovery.event_views [--seconds 5] [--views 20000,200000]
 
 Starts a PostgreSQL server that would survive a power cut, Valkey and `web` with two processes, and removes them
 afterwards. wrk (which shares the machine) sends reports of many visitors from one exempt address, with different

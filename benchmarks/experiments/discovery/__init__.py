@@ -1,0 +1,1 @@
+"""Experiments with the search, views of events and recent searches."""
