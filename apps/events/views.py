@@ -65,7 +65,7 @@ def _browse_context(query: filters.Query) -> tuple[list[selectors.EventCard], di
     has_next, cards = len(cards) > query.size and query.page < filters.PAGE_MAX, cards[: query.size]
     return cards, {
         "events": [_card_context(card) for card in cards],
-        "trending": trend.trending.get() if query.page == 1 else (),
+        "trending": trend.trending.read(None) if query.page == 1 else (),
         "filters": catalog_page.filter_context(query, engine.facets(query)),
         "previous_url": catalog_page.url_of(query, page=query.page - 1 if query.page > 2 else None, size=None)
         if query.page > 1
@@ -156,8 +156,8 @@ def event_context(page: selectors.EventPage) -> dict[str, Any]:
         "news": template_context.newest(announcement_feed),
         "legal": legal_pages.links_of(page.details.organizer, page.legal_kinds),
         "structured_data": structured_data.structured_data(page),
-        "view_after_seconds": max(rules.min_seconds.get(), 1),
-        "views_last_hour": trend.shown_views.get().get(page.event_id),
+        "view_after_seconds": max(rules.min_seconds.read(None), 1),
+        "views_last_hour": trend.shown_views.read(None).get(page.event_id),
     }
 
 

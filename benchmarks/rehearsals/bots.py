@@ -37,8 +37,8 @@ SITE = [
     "--blocking-threads 2 --no-ws --log-level error ticketing.wsgi:application"),
 ]  # fmt: skip
 WORKER = [
-    sys.executable, "-m", "celery", "--quiet", "-A", "ticketing", "worker", "--concurrency", "2", "--loglevel", "error",
-    "--without-gossip", "--without-mingle",
+    sys.executable, "-m", "celery", "--quiet", "-A", "ticketing", "worker", "--queues", "celery,scheduler",
+    "--concurrency", "2", "--loglevel", "error", "--without-gossip", "--without-mingle",
 ]  # fmt: skip
 
 

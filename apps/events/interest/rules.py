@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from apps.events.interest.default_bots import DEFAULT_BOTS
-from apps.events.interest.recent_value import RecentValue
 from apps.events.models import ViewRule, ViewRuleSet
 from apps.kernel import clock
 from apps.kernel.db import transactions
+from apps.kernel.fastpath.cache import RefreshingCache
 
 MIN_SECONDS, REPEAT_MINUTES, ADDRESS_MAX = 10, 5, 10
 """The defaults: at least 10 s on the page, not again within 5 minutes, at most 10 a minute from one address."""
@@ -58,7 +58,9 @@ def _read_min_seconds() -> int:
     return MIN_SECONDS if found is None else found
 
 
-min_seconds: RecentValue[int] = RecentValue(_read_min_seconds, READ_SECONDS)
+min_seconds: RefreshingCache[None, int] = RefreshingCache(
+    lambda _: _read_min_seconds(), fresh_seconds=READ_SECONDS, stale_seconds=0.0, most=1
+)
 """After how many seconds on the page a view counts, as it was a minute ago, for pages."""
 
 

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 from django.db import connection
 
-from apps.events.interest.recent_value import RecentValue
 from apps.events.models import Event, ViewDisplay, ViewTrend
 from apps.events.search.index_writer import report_trends
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
+from apps.kernel.fastpath.cache import RefreshingCache
 
 INTERVAL_SECONDS = 60.0
 POINTS_MAX = 8
@@ -81,7 +81,9 @@ def _read_trending() -> Sequence[Trending]:
     )
 
 
-trending: RecentValue[Sequence[Trending]] = RecentValue(_read_trending)
+trending: RefreshingCache[None, Sequence[Trending]] = RefreshingCache(
+    lambda _: _read_trending(), fresh_seconds=INTERVAL_SECONDS, stale_seconds=0.0, most=1
+)
 """The events that trend most, as of a minute ago."""
 
 
@@ -92,7 +94,9 @@ def _read_shown() -> dict[int, int]:
     return dict(rows.values_list("pk", "last_hour"))
 
 
-shown_views: RecentValue[dict[int, int]] = RecentValue(_read_shown)
+shown_views: RefreshingCache[None, dict[int, int]] = RefreshingCache(
+    lambda _: _read_shown(), fresh_seconds=INTERVAL_SECONDS, stale_seconds=0.0, most=1
+)
 """Views of the last hour by event, of events whose organizer shows them; fewer than ten are not shown."""
 
 

@@ -6,7 +6,7 @@ SearchState locked until it commits: versions rise in the order of commits, and 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from typing import NamedTuple, TypeVar
@@ -61,27 +61,19 @@ def index_changes() -> int:
 def report_stock(stock: Mapping[int, Stock]) -> int:
     """Store what is left of these events' tickets, for filters and the order; return how many have changed."""
     known = SearchDocument.objects.filter(event_id__in=list(stock)).values_list("event_id", "available", "accessible")
-    changed = {event_id for event_id, *values in known if tuple(values) != tuple(stock[event_id])}
-    if not changed:
-        return 0
-    with transactions.write():
-        state = _lock_state(skip_locked=True)
-        if state is None:
-            return 0  # The index is being written: the next report finds the same difference.
-        state.version += 1
-        documents = list(SearchDocument.objects.filter(event_id__in=changed))
-        for document in documents:
-            document.available, document.accessible = stock[document.event_id]
-            document.version = state.version
-        SearchDocument.objects.bulk_update(documents, ["available", "accessible", "version"], batch_size=_BATCH)
-        state.save(update_fields=["version"])
-    return len(documents)
+    changed = {event_id: stock[event_id] for event_id, *values in known if tuple(values) != tuple(stock[event_id])}
+    return _report(("available", "accessible"), changed)
 
 
 def report_trends(points: Mapping[int, int]) -> int:
     """Store the points of all trends, for the order: those of other events become 0; return how many have changed."""
     known = SearchDocument.objects.filter(Q(event_id__in=list(points)) | Q(trend__gt=0))
-    changed = {pk for pk, trend in known.values_list("event_id", "trend") if trend != points.get(pk, 0)}
+    trends = known.values_list("event_id", "trend")
+    return _report(("trend",), {pk: (points.get(pk, 0),) for pk, trend in trends if trend != points.get(pk, 0)})
+
+
+def _report(columns: Sequence[str], changed: Mapping[int, Sequence[int]]) -> int:
+    """Store these columns of the documents of these events with a new version; return how many."""
     if not changed:
         return 0
     with transactions.write():
@@ -89,10 +81,12 @@ def report_trends(points: Mapping[int, int]) -> int:
         if state is None:
             return 0  # The index is being written: the next report finds the same difference.
         state.version += 1
-        documents = list(SearchDocument.objects.filter(event_id__in=changed))
+        documents = list(SearchDocument.objects.filter(event_id__in=list(changed)))
         for document in documents:
-            document.trend, document.version = points.get(document.event_id, 0), state.version
-        SearchDocument.objects.bulk_update(documents, ["trend", "version"], batch_size=_BATCH)
+            for column, value in zip(columns, changed[document.event_id], strict=True):
+                setattr(document, column, value)
+            document.version = state.version
+        SearchDocument.objects.bulk_update(documents, [*columns, "version"], batch_size=_BATCH)
         state.save(update_fields=["version"])
     return len(documents)
 

@@ -98,7 +98,7 @@ def pick_all() -> int:
 
 
 def run_once() -> int:
-    """Run one round: hand over, pick, recover runs of lost executors. Return how many rows it has moved on.
+    """Run one round: hand over, pick, recover runs of lost executors. Return how many rows it has changed.
 
     A step that fails does not keep the others from running: runs that are due start, whatever a row does to the picking
     of tasks. Their errors are raised at the end, as one ExceptionGroup.

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db import IntegrityError, connection, transaction
-from django.db.models import Exists, OuterRef
+from django.db.models import Exists, OuterRef, Q
 
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
@@ -27,7 +27,7 @@ KEPT_DAYS = 180
 LOST_AFTER = timedelta(seconds=5)
 """From the start of a run to the lock of its row an executor needs milliseconds."""
 LOSSES_MAX = 3
-"""The run may be what ends its executors, so it is not started for ever."""
+"""A run may itself be what ends its executors, so it is started three times at most."""
 ATTEMPTS_MAX = 4
 """Of a run whose kind is idempotent. Counted anew, as losses are, when staff run it again."""
 RETRY_AFTER = timedelta(seconds=5)
@@ -190,10 +190,11 @@ def recover_lost(limit: int) -> int:
 
 
 def delete_old() -> int:
-    """Delete ended runs older than KEPT_DAYS, and return how many. The latest run of each task is kept."""
+    """Delete ended and canceled runs older than KEPT_DAYS, and return how many. The latest run of each task is kept."""
     before = clock.now() - timedelta(days=KEPT_DAYS)
     with transactions.write():
-        old = TaskRun.objects.select_for_update(no_key=True, skip_locked=True).filter(finished_at__lt=before)
+        is_old = Q(finished_at__lt=before) | Q(state=TaskRun.State.CANCELED, picked_at__lt=before)
+        old = TaskRun.objects.select_for_update(no_key=True, skip_locked=True).filter(is_old)
         newer = TaskRun.objects.filter(task=OuterRef("task"), scheduled_for__gt=OuterRef("scheduled_for"))
         ids = list(old.filter(Exists(newer)).order_by("pk").values_list("pk", flat=True)[:_DELETED_MAX])
         TaskRun.objects.filter(pk__in=ids).delete()

@@ -16,13 +16,9 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from tests.support.servers import temporary_server_folder
-from ticketing.devserver import postgres
-from ticketing.devserver.servers import new_password
+from benchmarks.support.rooms import start_servers
 
 GOAL_MS = 1.0
 BROWSER, ACCOUNT, AWAY, NEW = "browser, from Redis", "account, from Redis", "browser, Redis away", "new browser"
@@ -35,7 +31,11 @@ def main() -> None:
     parser.add_argument("--owners", type=int, default=1_000, help="accounts, and as many browsers")
     parser.add_argument("--reads", type=int, default=2_000, help="of each kind, after a tenth as many to warm up")
     options = parser.parse_args()
-    with _servers():
+    os.environ["RATE_LIMITS_EXEMPT"] = "127.0.0.0/8"
+    with start_servers(durable=True):
+        from django.conf import settings
+
+        settings.ALLOWED_HOSTS = ["*"]
         cookies = fill(options.owners)
         times, rates = asyncio.run(measure(cookies, options.reads))
     print("| read | p50, ms | p99, ms | a second, 32 at once |\n| --- | ---: | ---: | ---: |")
@@ -44,32 +44,6 @@ def main() -> None:
         print(f"| {kind} | {quantiles[49]:.2f} | {quantiles[98]:.2f} | {rates[kind]:,.0f} |")
     middle = statistics.median(times[BROWSER])
     print(f"{'reached' if middle < GOAL_MS else 'missed'}: {middle:.2f} ms from Redis, goal under {GOAL_MS:g} ms")
-
-
-@contextmanager
-def _servers() -> Iterator[None]:
-    from ticketing.devserver import valkey
-
-    folder, end = temporary_server_folder()
-    try:
-        cluster = postgres.start(folder, password=new_password(), superuser_password=new_password())
-        os.environ["DATABASE_URL"] = cluster.url()
-        os.environ["REDIS_URL"] = valkey.start(folder, password=new_password()).url
-        os.environ["SECRET_KEY"] = "public-key-of-all-benchmarks-never-use-elsewhere-" + new_password()
-        os.environ["LOG_LEVEL"] = "ERROR"
-        os.environ["RATE_LIMITS_EXEMPT"] = "127.0.0.0/8"
-        os.environ["DJANGO_SETTINGS_MODULE"] = "ticketing.settings"
-        import django
-        from django.conf import settings
-
-        django.setup()
-        settings.ALLOWED_HOSTS = ["*"]
-        from django.core.management import call_command
-
-        call_command("migrate", verbosity=0)
-        yield
-    finally:
-        end()
 
 
 def fill(count: int) -> dict[str, list[str]]:

@@ -1,5 +1,5 @@
 -- Locks a started run for this attempt, with its task's content. No row: another executor has taken it over. The lock
--- lasts until the handler's transaction ends, and shows the picker that the executor lives.
+-- lasts until the handler's transaction ends, and shows the picker that the executor is running.
 SELECT
     run.scheduled_for, task.id, task.kind, task.params, task.event_id, task.organizer_id, task.created_by
 FROM scheduler_taskrun AS run
