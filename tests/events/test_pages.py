@@ -10,6 +10,7 @@ from django.test import Client
 from apps.events import facade, registries, selectors
 from apps.events.creation import GeneralAdmission
 from apps.events.demo.arena import FLOOR, arena_plan
+from apps.events.interest import rules, trend
 from apps.events.models import Category, Event, OnSale
 from tests.support.events.factories import block, encoded, in_days, make_event, plan
 
@@ -248,8 +249,10 @@ def test_the_api_hides_drafts_and_ignores_tokens(client: Client) -> None:
 
 
 def test_the_catalog_takes_four_queries_for_any_number_of_events_and_aggregates_only_those_of_the_page(
-    client: Client, free: dict, django_assert_num_queries
+    client: Client, free: dict, django_assert_num_queries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for cache in (trend.trending, trend.shown_views, rules.min_seconds):
+        monkeypatch.setattr(cache, "fresh_seconds", 60.0)  # As in production; other tests have no caches.
     for number in range(5):
         make_event(f"night-{number}")
     # The time, the page's events, their columns, the slugs of their sections. Availability is queried by its provider.

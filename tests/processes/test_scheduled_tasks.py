@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -47,9 +47,10 @@ def killed_again_and_again() -> Iterator[list[int]]:
             killed.append(oldest.wait())
             for child in psutil.Process().children(recursive=True):
                 # The worker's main process has children; it replaces them.
-                if "celery" in " ".join(child.cmdline()) and not child.children():
-                    child.kill()
-                    break
+                with suppress(psutil.Error):  # It has ended meanwhile.
+                    if "celery" in " ".join(child.cmdline()) and not child.children():
+                        child.kill()
+                        break
             pickers.append(subprocess.Popen(command, cwd=CHECKOUT, env=environment))
 
     killer = threading.Thread(target=kill, daemon=True)

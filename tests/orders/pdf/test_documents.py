@@ -116,6 +116,7 @@ def test_letters_that_no_font_has_are_drawn_as_boxes_and_break_nothing(name: str
     assert "ABCD ABCD" in text_of(pdf)
 
 
+@pytest.mark.slow
 def test_names_at_which_the_library_panics_get_simpler_text(caplog: pytest.LogCaptureFixture) -> None:
     """Letters from right to left between marks that no font has: tickets and invoices exist all the same."""
     known = (
