@@ -86,12 +86,12 @@ def _broker_connection() -> Connection:
 
 
 def deliver_waiting() -> None:
-    """Wake a worker again if messages have waited too long; if that fails or has not helped, deliver them here.
+    """Wake a worker again if its messages have waited too long; if that fails or has not helped, deliver them here.
 
     Threads beside the maintenance loop then deliver many messages at once: a provider that uses up its timeout must
     delay neither the loop's other jobs nor other messages.
     """
-    waited_seconds = outbox.oldest_due_seconds()
+    waited_seconds = outbox.oldest_due_seconds(outbox.worker_groups())
     if waited_seconds is None or waited_seconds < WAKE_AGAIN_AFTER_SECONDS:
         return
     if waited_seconds < DELIVER_HERE_AFTER_SECONDS and wake_worker():

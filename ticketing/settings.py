@@ -223,6 +223,12 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
 OUTBOX_DELIVERERS = env.int("OUTBOX_DELIVERERS", default=16)
 if not 1 <= OUTBOX_DELIVERERS <= 500:
     raise ImproperlyConfigured(f"OUTBOX_DELIVERERS must be a number from 1 to 500, not {OUTBOX_DELIVERERS}")
+# Mail, apart: `mailer` yields the processor to what sells. One process delivers both where only `worker` runs.
+MAIL_DELIVERERS = env.int("MAIL_DELIVERERS", default=8)
+if not 1 <= MAIL_DELIVERERS <= 500:
+    raise ImproperlyConfigured(f"MAIL_DELIVERERS must be a number from 1 to 500, not {MAIL_DELIVERERS}")
+MAILER_NICENESS = env.int("MAILER_NICENESS", default=10)
+MAIL_IN_WORKER = env.bool("MAIL_IN_WORKER", default=False)
 CELERY_TASK_PUBLISH_RETRY = False  # A failed wake-up is dropped: the scan finds the outbox row.
 CELERY_BEAT_SCHEDULER = "apps.kernel.observability.beat_scheduler:Scheduler"
 # Workers and beat log in our format, which masks secrets.

@@ -12,8 +12,9 @@ class AccountsConfig(AppConfig):
         from apps.accounts.sessions import account_sessions
         from apps.kernel import maintenance
         from apps.kernel.outbox import facade as outbox
+        from apps.kernel.outbox.topic_groups import TopicGroup
 
-        outbox.register_handler(mail.SEND_MAIL, mail.send)
+        outbox.register_handler(mail.SEND_MAIL, mail.send, group=TopicGroup.MAIL)
         security_signals.connect()
         confirmed_addresses.connect()
         pending_address.connect()

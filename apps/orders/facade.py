@@ -10,6 +10,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 
 from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.topic_groups import TopicGroup
 from apps.orders import access, mail, topics
 from apps.orders.cancellation import event_cancellation
 from apps.orders.checkin import door_links
@@ -32,6 +33,8 @@ count_open_differences = discrepancies.count_open
 authorize_subscriber = access.require_order_access
 read_order_updates = live.read_order_updates
 UPDATE_KIND = live.UPDATE_KIND
+TICKET_THREADS_LEFT = 2
+"""Threads of `mailer` that a burst of tickets leaves to other mails."""
 is_signed_webhook = signatures.is_signed
 
 
@@ -66,6 +69,10 @@ def handlers() -> list[TopicHandler]:
     """
     provider_call = timedelta(seconds=settings.PAYMENT_TIMEOUT_SECONDS + 15)
     short = timedelta(minutes=1)
+    mail_options = {"group": TopicGroup.MAIL}
+    # Threads are left to what one person waits for.
+    few_options = {**mail_options, "together_max": notices.SENDING_MAX}
+    ticket_options = {**mail_options, "together_max": max(1, settings.MAIL_DELIVERERS - TICKET_THREADS_LEFT)}
     webhook_options = {
         "attempts_max": delivery.ATTEMPTS_MAX,
         "backoff": delivery.BACKOFF,
@@ -91,22 +98,22 @@ def handlers() -> list[TopicHandler]:
             short,
             {"list_handler": invoice_lists.handle_invoice_messages},
         ),
-        TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short),
-        TopicHandler(topics.SEND_FAILURE_NOTICE, mail.send_failure_notice, short),
-        TopicHandler(topics.SEND_CONFIRMATION, mail.send_confirmation, short),
-        TopicHandler(topics.SEND_ORDER_LIST, order_lookup.send_order_list, short),
-        TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short),
+        TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short, ticket_options),
+        TopicHandler(topics.SEND_FAILURE_NOTICE, mail.send_failure_notice, short, mail_options),
+        TopicHandler(topics.SEND_CONFIRMATION, mail.send_confirmation, short, mail_options),
+        TopicHandler(topics.SEND_ORDER_LIST, order_lookup.send_order_list, short, mail_options),
+        TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short, mail_options),
         TopicHandler(topics.WEBHOOK, delivery.deliver, short, webhook_options),
-        TopicHandler(topics.SEND_RETURN_NOTICE, mail.send_return_notice, short),
-        TopicHandler(topics.SEND_TRANSFER, transfer_mail.send_transfer, short),
-        TopicHandler(topics.SEND_CANCELLATION_NOTICE, mail.send_cancellation_notice, short),
-        TopicHandler(topics.SEND_CORRECTION_NOTICE, mail.send_correction_notice, short),
-        TopicHandler(topics.SEND_DISPUTE_NOTICE, mail.send_dispute_notice, short),
-        TopicHandler(topics.REMIND_BUYERS, reminders.continue_reminder, short),
-        TopicHandler(topics.SEND_REMINDER, task_mails.send_reminder, short, {"together_max": notices.SENDING_MAX}),
-        TopicHandler(topics.SEND_FIGURES, task_mails.send_figures, short),
+        TopicHandler(topics.SEND_RETURN_NOTICE, mail.send_return_notice, short, mail_options),
+        TopicHandler(topics.SEND_TRANSFER, transfer_mail.send_transfer, short, mail_options),
+        TopicHandler(topics.SEND_CANCELLATION_NOTICE, mail.send_cancellation_notice, short, mail_options),
+        TopicHandler(topics.SEND_CORRECTION_NOTICE, mail.send_correction_notice, short, mail_options),
+        TopicHandler(topics.SEND_DISPUTE_NOTICE, mail.send_dispute_notice, short, mail_options),
+        TopicHandler(topics.REMIND_BUYERS, reminders.continue_reminder, short, mail_options),
+        TopicHandler(topics.SEND_REMINDER, task_mails.send_reminder, short, few_options),
+        TopicHandler(topics.SEND_FIGURES, task_mails.send_figures, short, mail_options),
         TopicHandler(topics.CANCEL_EVENT, event_cancellation.continue_cancellation, timedelta(minutes=2)),
-        TopicHandler(topics.NOTIFY_OF_SCHEDULE, notices.continue_notice, short),
-        TopicHandler(topics.SEND_SCHEDULE_NOTICE, notices.send_notice, short, {"together_max": notices.SENDING_MAX}),
+        TopicHandler(topics.NOTIFY_OF_SCHEDULE, notices.continue_notice, short, mail_options),
+        TopicHandler(topics.SEND_SCHEDULE_NOTICE, notices.send_notice, short, few_options),
         TopicHandler(sandbox.WEBHOOK_TOPIC, inbox.deliver_sandbox_webhook, short),
     ]

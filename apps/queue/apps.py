@@ -11,6 +11,7 @@ class QueueConfig(AppConfig):
         from apps.events import facade as events
         from apps.kernel import maintenance
         from apps.kernel.outbox import facade as outbox
+        from apps.kernel.outbox.topic_groups import TopicGroup
         from apps.queue import invariants
         from apps.queue.identity import guest_merge
         from apps.queue.lobby import sign_up_mail, sign_up_reminders
@@ -22,9 +23,14 @@ class QueueConfig(AppConfig):
         events.on_check_draft(draft_check.check_draft)
         events.provide_change_part(event_change.RoomChange())
         events.provide_room_interest(room_interest.read_room_interest)
-        outbox.register_handler(sign_up_mail.SEND_MAIL, sign_up_mail.send, together_max=sign_up_mail.SENDING_MAX)
         outbox.register_handler(
-            sign_up_reminders.SEND_REMINDER, sign_up_reminders.send, together_max=sign_up_reminders.SENDING_MAX
+            sign_up_mail.SEND_MAIL, sign_up_mail.send, together_max=sign_up_mail.SENDING_MAX, group=TopicGroup.MAIL
+        )
+        outbox.register_handler(
+            sign_up_reminders.SEND_REMINDER,
+            sign_up_reminders.send,
+            together_max=sign_up_reminders.SENDING_MAX,
+            group=TopicGroup.MAIL,
         )
         invariants.register()
         maintenance.register("expire admissions", 1, admission.expire_admissions)

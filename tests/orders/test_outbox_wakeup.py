@@ -13,6 +13,7 @@ from apps.kernel.outbox import delivery
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
 from apps.kernel.outbox.tasks import deliver
+from apps.kernel.outbox.topic_groups import TopicGroup
 from apps.orders import topics
 from apps.orders.models import Order
 from tests.support.batches import wait_until
@@ -153,3 +154,9 @@ def test_the_maintenance_loop_runs_the_jobs_of_a_sale() -> None:
 def test_every_topic_of_a_sale_has_a_handler() -> None:
     named = {value for name, value in vars(topics).items() if name.isupper()}
     assert all(map(outbox.has_handler, named))
+
+
+def test_mails_of_all_apps_have_a_lane_of_their_own() -> None:
+    assert {outbox._topics[topic].group for topic in outbox._topics if ".send_" in topic} == {TopicGroup.MAIL}
+    of_sale = (topics.CHARGE, topics.ASK, topics.REFUND, topics.PROVIDER_MESSAGE, topics.INVOICE)
+    assert {outbox._topics[topic].group for topic in of_sale} == {TopicGroup.SALES}

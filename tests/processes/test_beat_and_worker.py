@@ -1,4 +1,5 @@
-"""The Procfile's `beat` and `worker` run as real processes: the scheduled tasks run, outbox messages are delivered."""
+"""The Procfile's `beat`, `worker` and `mailer` run as real processes: the scheduled tasks run, outbox messages are
+delivered."""
 
 import os
 import subprocess
@@ -88,7 +89,7 @@ def test_beat_and_worker_sweep_audit_reconcile_and_deliver(tmp_path: Path) -> No
     held = hold(event, seats=["hall-A-2"], ga_section="floor", ga_quantity=2)
     assert GeneralAdmissionInventory.objects.update(taken=F("taken") + 1) == 1
     make_schedule_due()
-    with started(tmp_path, "beat", "worker"):
+    with started(tmp_path, "beat", "worker", "mailer"):
         order = place_order(held)
         wait_until(lambda: Reservation.objects.get(pk=lapsed.id).status == "expired", "the sweep")
         wait_until(lambda: Ticket.objects.filter(order=order).count() == 3, "the order's tickets are issued")
@@ -99,7 +100,8 @@ def test_beat_and_worker_sweep_audit_reconcile_and_deliver(tmp_path: Path) -> No
         )
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
-    assert "[attached: " in (tmp_path / "worker").read_text(), "the worker sent the tickets"
+    assert "[attached: " in (tmp_path / "mailer").read_text(), "the mailer sent the tickets"
+    assert "[attached: " not in (tmp_path / "worker").read_text()
     assert not mail.outbox, "this process sent nothing itself"
     assert set(CleanupLog.objects.values_list("swept_by", flat=True)) == {"beat"}
     sent = PeriodicTask.objects.filter(total_run_count__gt=0).values_list("name", flat=True)

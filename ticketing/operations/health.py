@@ -38,7 +38,7 @@ from apps.kernel.db import sql
 from apps.kernel.fastpath import cache
 from apps.kernel.observability import metrics as metrics_of_processes
 from apps.kernel.observability.operations_port import JSON, Answer
-from apps.kernel.outbox import outbox_metrics
+from apps.kernel.outbox import facade as outbox
 from apps.kernel.scheduler import facade as scheduler
 from apps.kernel.scheduler import scheduler_metrics
 from apps.orders import facade as orders
@@ -184,12 +184,14 @@ class DatabaseCollector(Collector):
         with connection.cursor() as cursor:
             for name, label, value in _measure.rows(cursor):
                 yield name, label, float(value)
-        outbox = outbox_metrics.get_status()
-        yield "outbox_pending_count", "", float(outbox.pending)
-        yield "outbox_stuck_count", "", float(outbox.stuck)
-        yield "outbox_dead_count", "", float(outbox.given_up)
-        yield "outbox_oldest_due_seconds", "", outbox.lag_seconds
-        yield "outbox_deletion_mean_seconds", "", outbox.mean_seconds_to_deletion or 0.0
+        messages = outbox.get_status()
+        yield "outbox_pending_count", "", float(messages.pending)
+        yield "outbox_stuck_count", "", float(messages.stuck)
+        yield "outbox_dead_count", "", float(messages.given_up)
+        yield "outbox_oldest_due_seconds", "", messages.lag_seconds
+        yield "outbox_mail_pending_count", "", float(messages.mail_pending)
+        yield "outbox_mail_oldest_due_seconds", "", messages.mail_lag_seconds
+        yield "outbox_deletion_mean_seconds", "", messages.mean_seconds_to_deletion or 0.0
         tasks, plan = scheduler_metrics.read_queue(), scheduler.read_plan()
         yield "scheduler_due_count", "", float(tasks.due)
         yield "scheduler_oldest_due_seconds", "", tasks.oldest_due_seconds
@@ -206,7 +208,9 @@ _FIGURES: list[tuple[str, str, list[str]]] = [
     ("outbox_pending_count", "Messages neither delivered nor given up.", []),
     ("outbox_stuck_count", "Messages claimed more than five minutes ago and not deleted.", []),
     ("outbox_dead_count", "Messages given up, which need an operator.", []),
-    ("outbox_oldest_due_seconds", "Age of the oldest unclaimed due message.", []),
+    ("outbox_oldest_due_seconds", "Age of the oldest unclaimed due message, mail apart.", []),
+    ("outbox_mail_pending_count", "Pending messages for mail.", []),
+    ("outbox_mail_oldest_due_seconds", "Age of the oldest unclaimed due message for mail.", []),
     ("outbox_deletion_mean_seconds", "Mean time from claim to deletion, over the last hour's latest 10,000.", []),
     ("scheduler_due_count", "Runs of scheduled tasks that are due and have not started.", []),
     ("scheduler_oldest_due_seconds", "How long the oldest of them has been due.", []),

@@ -26,7 +26,7 @@ from apps.kernel.observability import heartbeats, metrics
 
 logger = logging.getLogger(__name__)
 
-OFFSETS = {"web": 0, "site": 1, "worker": 2, "beat": 3, "gatekeeper": 4, "relay": 5}
+OFFSETS = {"web": 0, "site": 1, "worker": 2, "beat": 3, "gatekeeper": 4, "relay": 5, "mailer": 6}
 """Added to OPERATIONS_PORT, so that all processes of a machine can have one environment."""
 READ_SECONDS_MAX = 2.0
 """A client that has not sent its whole request by then is disconnected."""

@@ -5,7 +5,7 @@ from django.db.models import Q
 
 from apps.kernel import clock
 from apps.kernel.admin_lists import ConditionFilter, ReadOnlyAdmin, format_count
-from apps.kernel.outbox import facade, outbox_metrics
+from apps.kernel.outbox import facade
 from apps.kernel.outbox.models import OutboxMessage
 
 
@@ -31,7 +31,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
     actions = ["deliver_again"]
 
     def changelist_view(self, request, extra_context=None):
-        return super().changelist_view(request, {"standing": outbox_metrics.get_status(), **(extra_context or {})})
+        return super().changelist_view(request, {"standing": facade.get_status(), **(extra_context or {})})
 
     @admin.display(description="state")
     def state(self, message: OutboxMessage) -> str:

@@ -14,7 +14,7 @@ there is work and end after IDLE_SECONDS without any.
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from django.conf import settings
@@ -23,6 +23,7 @@ from django.db import close_old_connections, connections
 from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.kernel.outbox import facade
 from apps.kernel.outbox.facade import ClaimNotEnded, Message
+from apps.kernel.outbox.topic_groups import ALL_GROUPS, TopicGroup
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +39,13 @@ class Delivery:
     """The delivery threads of one process. Messages are handled in the order of their claims, which is that of their
     due times."""
 
-    def __init__(self, size: int, messages_max: int | None = None) -> None:
+    def __init__(
+        self, size: int, messages_max: int | None = None, *, groups: Collection[TopicGroup] = ALL_GROUPS
+    ) -> None:
         """`size`: the most messages that are handled alone at once. `messages_max`: the most messages to claim in all,
-        none of them in lists; None: no limit."""
+        none of them in lists; None: no limit. `groups`: only their messages are claimed."""
         self._size = size
+        self._groups = groups
         self._left = messages_max
         self._has_lists = messages_max is None
         self._changed = threading.Condition()
@@ -172,7 +176,7 @@ class Delivery:
             busy_lists = set(self._busy_lists) if self._has_lists else None
         try:
             close_old_connections()
-            messages = facade.claim(free, under_way, busy_lists=busy_lists)
+            messages = facade.claim(free, under_way, busy_lists=busy_lists, groups=self._groups)
             self._repeated_errors.over("messages were not claimed")
         except Exception as error:  # noqa: BLE001 - The scanner wakes us again; other deliveries continue.
             self._repeated_errors.record_failure("messages were not claimed", error)
@@ -296,7 +300,7 @@ class Delivery:
                 self._idle -= 1
 
     def _may_claim(self) -> bool:
-        return self._free_count() > 0 or (self._has_lists and facade.has_free_list(self._busy_lists))
+        return self._free_count() > 0 or (self._has_lists and facade.has_free_list(self._busy_lists, self._groups))
 
     def _free_count(self) -> int:
         """Return how many more messages that are handled alone may be claimed."""
@@ -312,10 +316,10 @@ _creation_lock = threading.Lock()
 
 
 def get_delivery() -> Delivery:
-    """Return this process's Delivery, with OUTBOX_DELIVERERS threads at most."""
+    """Return this process's Delivery for the groups of `worker`, with OUTBOX_DELIVERERS threads at most."""
     with _creation_lock:
         if not _of_process:
-            _of_process.append(Delivery(settings.OUTBOX_DELIVERERS))
+            _of_process.append(Delivery(settings.OUTBOX_DELIVERERS, groups=facade.worker_groups()))
         return _of_process[0]
 
 

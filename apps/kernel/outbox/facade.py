@@ -14,19 +14,19 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
+from django.conf import settings
 from django.db import InterfaceError, connection, transaction
 
-from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.kernel.observability import log_context
-from apps.kernel.outbox import outbox_metrics
+from apps.kernel.outbox import outbox_metrics, stored_messages
 from apps.kernel.outbox.models import OutboxMessage
+from apps.kernel.outbox.topic_groups import ALL_GROUPS, TopicGroup
 
 logger = logging.getLogger(__name__)
 
 ATTEMPTS_MAX = 10
 BACKOFF_SECONDS_MAX = 300
-KEPT_DAYS = 7
 VISIBILITY = timedelta(minutes=10)
 WINDOW_MAX = 500
 """Due messages of a topic that one claim examines. When a claim finds too few, messages behind an earlier one of their
@@ -39,7 +39,11 @@ LIST_MAX = 100
 EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """What ends a process or a test and is no failure of a handler. Every other error is one, also a library's panic, which
 is a BaseException."""
-oldest_due_seconds = outbox_metrics.oldest_due_seconds
+
+collect_garbage = stored_messages.collect_garbage
+count_due = stored_messages.count_due
+is_unsettled = stored_messages.is_unsettled
+is_waiting = stored_messages.is_waiting
 
 _publish = sql.load("apps.kernel.outbox", "publish_messages")
 _claim = sql.load("apps.kernel.outbox", "claim_messages")
@@ -107,6 +111,7 @@ class Topic:
     together_max: int | None
     list_handler: ListHandler | None
     list_starter: ListStarter | None
+    group: TopicGroup
 
     @property
     def has_lists(self) -> bool:
@@ -148,6 +153,7 @@ def register_handler(
     together_max: int | None = None,
     list_handler: ListHandler | None = None,
     list_starter: ListStarter | None = None,
+    group: TopicGroup = TopicGroup.SALES,
 ) -> None:
     """Deliver messages of this topic to `handler`, which must be safe to run twice for one message.
 
@@ -163,12 +169,21 @@ def register_handler(
 
     `list_starter` gets lists in the same way, for work that waits for others: it returns soon, the next list begins,
     and each message ends by itself. The messages that a process has begun and not ended count for `together_max`.
+
+    `group`: the processes that deliver the topic, see `TopicGroup`.
     """
     assert attempts_max >= 1
     assert list_handler is None or (together_max is None and list_starter is None)
     assert list_starter is None or together_max is not None
     _topics[topic] = Topic(
-        handler, visibility, attempts_max, backoff or exponential_backoff(), together_max, list_handler, list_starter
+        handler,
+        visibility,
+        attempts_max,
+        backoff or exponential_backoff(),
+        together_max,
+        list_handler,
+        list_starter,
+        group,
     )
 
 
@@ -177,8 +192,30 @@ def has_handler(topic: str) -> bool:
 
 
 def register_wake(wake: Callable[[], object]) -> None:
-    """Call `wake` after each commit that wrote messages. It may fail or be lost: the scanner finds them anyway."""
+    """Call `wake` after each commit that wrote messages for `worker`. It may fail or be lost: the scanner finds them
+    anyway."""
     _wake[:] = [wake]
+
+
+def worker_groups() -> Collection[TopicGroup]:
+    """Return what `worker` delivers, and `gatekeeper` in its absence."""
+    return ALL_GROUPS if settings.MAIL_IN_WORKER else (TopicGroup.SALES,)
+
+
+def _topics_outside(groups: Collection[TopicGroup]) -> list[str]:
+    """Return the topics of the other groups. A topic without a handler belongs to every group."""
+    return sorted(name for name, topic in _topics.items() if topic.group not in groups)
+
+
+def oldest_due_seconds(groups: Collection[TopicGroup] = ALL_GROUPS) -> float | None:
+    """Return for how many seconds the oldest unclaimed message of these groups has been due, or None if none is due.
+    Messages put aside behind another of their key do not count."""
+    return outbox_metrics.oldest_due_seconds(_topics_outside(groups))
+
+
+def get_status() -> outbox_metrics.OutboxStatus:
+    """Return the current figures of the outbox."""
+    return outbox_metrics.get_status(_topics_outside([TopicGroup.SALES]), _topics_outside([TopicGroup.MAIL]))
 
 
 class ClaimNotEnded(Exception):
@@ -214,7 +251,7 @@ def publish_all(messages: Sequence[NewMessage]) -> None:
     for message in messages:
         outbox_metrics.published(message.topic)
     # Registered once per transaction, however many messages it writes.
-    if not all(message.delay for message in messages) and wake not in [hook[1] for hook in connection.run_on_commit]:
+    if _concerns_worker(messages) and wake not in [hook[1] for hook in connection.run_on_commit]:
         transaction.on_commit(wake, robust=True)
 
 
@@ -234,10 +271,21 @@ def notify_published(messages: Sequence[NewMessage]) -> None:
     messages anyway."""
     for message in messages:
         outbox_metrics.count_published(message.topic)
+    if not _concerns_worker(messages):
+        return
     try:
         wake()
     except Exception:
         logger.exception("delivery workers were not notified of %s messages", len(messages))
+
+
+def _concerns_worker(messages: Sequence[NewMessage]) -> bool:
+    """Return whether one of the messages is due now in a group of `worker`. `mailer` looks for its messages itself."""
+    groups = worker_groups()
+    return any(
+        not message.delay and (message.topic not in _topics or _topics[message.topic].group in groups)
+        for message in messages
+    )
 
 
 def wake() -> None:
@@ -247,24 +295,32 @@ def wake() -> None:
 
 
 def claim(
-    limit: int, under_way: Mapping[str, int] = MappingProxyType({}), *, busy_lists: Collection[str] | None = None
+    limit: int,
+    under_way: Mapping[str, int] = MappingProxyType({}),
+    *,
+    busy_lists: Collection[str] | None = None,
+    groups: Collection[TopicGroup] = ALL_GROUPS,
 ) -> list[Message]:
-    """Claim up to `limit` due messages for their topic's visibility timeout, one per key. Return them by due time.
+    """Claim up to `limit` due messages of these groups for their topic's visibility timeout, one per key. Return them
+    by due time.
 
     `under_way` is the number of messages that the caller already has in progress, by topic. With `busy_lists`, the
     topics of which the caller has a list in progress, the new messages of other topics with a list handler are claimed
     too, and do not count for `limit`. A claim may miss due messages: after one that found any, claim again.
     """
-    claimed = _claim_once(limit, under_way, busy_lists)
+    others = _topics_outside(groups)
+    claimed = _claim_once(limit, under_way, busy_lists, others)
     for _ in range(PUT_ASIDE_ROUNDS_MAX):
         # Return claimed messages first: putting a long backlog of one key aside takes seconds, once.
-        if claimed or _put_aside() == 0:
+        if claimed or _put_aside(others) == 0:
             break
-        claimed = _claim_once(limit, under_way, busy_lists)
+        claimed = _claim_once(limit, under_way, busy_lists, others)
     return sorted(claimed, key=lambda message: (message.available_at, message.id))
 
 
-def _claim_once(limit: int, under_way: Mapping[str, int], busy_lists: Collection[str] | None) -> list[Message]:
+def _claim_once(
+    limit: int, under_way: Mapping[str, int], busy_lists: Collection[str] | None, others: Sequence[str]
+) -> list[Message]:
     topics = sorted(_topics)
     in_lists = [busy_lists is not None and _topics[topic].has_lists for topic in topics]
 
@@ -288,15 +344,17 @@ def _claim_once(limit: int, under_way: Mapping[str, int], busy_lists: Collection
             visibilities=[_topics[topic].visibility for topic in topics],
             allowances=[allowance(*pair) for pair in zip(topics, in_lists, strict=True)],
             in_lists=in_lists,
+            others=others,
         )
     # Django returns jsonb as text from a plain cursor.
     return [Message(pk, topic, key, json.loads(body), *rest) for pk, topic, key, body, *rest in rows]
 
 
-def _put_aside() -> int:
-    """Put aside due messages whose predecessor of the same key is in progress or waits for a retry; return how many."""
+def _put_aside(others: Sequence[str]) -> int:
+    """Put aside due messages whose predecessor of the same key is in progress or waits for a retry, except of the
+    topics `others`; return how many."""
     with transactions.write(), connection.cursor() as cursor:
-        return _set_behind.count(cursor, window=WINDOW_MAX)
+        return _set_behind.count(cursor, window=WINDOW_MAX, others=others)
 
 
 def deliver(limit: int = 50) -> int:
@@ -324,9 +382,9 @@ def is_started_in_lists(message: Message) -> bool:
     return topic is not None and topic.list_starter is not None
 
 
-def has_free_list(busy_lists: Collection[str]) -> bool:
-    """Return whether there is a topic with lists that is not among these."""
-    return any(topic.has_lists and name not in busy_lists for name, topic in _topics.items())
+def has_free_list(busy_lists: Collection[str], groups: Collection[TopicGroup] = ALL_GROUPS) -> bool:
+    """Return whether there is a topic of these groups with lists that is not among these."""
+    return any(topic.has_lists and topic.group in groups and name not in busy_lists for name, topic in _topics.items())
 
 
 def start_list(messages: Sequence[Message], ends: Ends) -> None:
@@ -517,27 +575,6 @@ def prolong(message: Message) -> bool:
         return _prolong.count(cursor, id=message.id, receipt=message.receipt, visibility=visibility) == 1
 
 
-def is_waiting(topic: str, key: str) -> bool:
-    """Return whether a message of this topic and key is undelivered and no worker has claimed it."""
-    waiting = OutboxMessage.objects.filter(topic=topic, key=key, done_at__isnull=True, dead_at__isnull=True)
-    return waiting.exclude(claimed_until__gt=clock.now()).exists()
-
-
-def count_due(topic: str, at_most: int) -> int:
-    """Return how many messages of the topic are due, claimed ones included; counts no more than `at_most`."""
-    due = OutboxMessage.objects.filter(
-        topic=topic, done_at__isnull=True, dead_at__isnull=True, is_behind=False, available_at__lte=clock.now()
-    )
-    return due[:at_most].count()
-
-
-def is_unsettled(topic: str, key: str, body: dict[str, Any]) -> bool:
-    """Return whether a message with this topic, key and body is neither done nor given up."""
-    return OutboxMessage.objects.filter(
-        topic=topic, key=key, body=body, done_at__isnull=True, dead_at__isnull=True
-    ).exists()
-
-
 def retry_given_up(message_ids: Sequence[int], now: datetime) -> int:
     """Make the given-up messages among these due again, with all attempts left; return how many."""
     with transactions.write():
@@ -549,10 +586,3 @@ def retry_given_up(message_ids: Sequence[int], now: datetime) -> int:
         if ids:
             transaction.on_commit(wake, robust=True)
     return len(ids)
-
-
-def collect_garbage(limit: int = 10_000) -> int:
-    """Delete up to `limit` messages that were done more than KEPT_DAYS ago; return how many."""
-    old = OutboxMessage.objects.filter(done_at__lt=clock.now() - timedelta(days=KEPT_DAYS)).values("pk")[:limit]
-    deleted_count, _ = OutboxMessage.objects.filter(pk__in=old).delete()
-    return deleted_count

@@ -1,5 +1,6 @@
 """Outbox metrics: counters of this process, and the state of the table."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from django.db import connection, transaction
@@ -67,19 +68,34 @@ class OutboxStatus:
     mean_seconds_to_deletion: float | None
     """From claim to settlement, over the last hour; None if no message was settled."""
     lag_seconds: float
-    """Seconds for which the oldest due message has been due."""
+    """Seconds for which the oldest due message, mail apart, has been due."""
+    mail_pending: int
+    """How many of the pending messages are for mail."""
+    mail_lag_seconds: float
+    """Seconds for which the oldest due message for mail has been due."""
 
 
-def get_status() -> OutboxStatus:
-    """Return the current figures of the outbox."""
+def get_status(of_mail: Sequence[str], of_others: Sequence[str]) -> OutboxStatus:
+    """Return the current figures of the outbox, given the topics of mail and the other topics."""
     with connection.cursor() as cursor:
-        ((published_count, pending, stuck, given_up, mean_seconds),) = _message_counts.rows(cursor)
-    return OutboxStatus(published_count, pending, stuck, given_up, mean_seconds, oldest_due_seconds() or 0.0)
+        ((published_count, pending, stuck, given_up, mean_seconds, mail_pending),) = _message_counts.rows(
+            cursor, of_mail=of_mail
+        )
+    return OutboxStatus(
+        published_count,
+        pending,
+        stuck,
+        given_up,
+        mean_seconds,
+        oldest_due_seconds(of_mail) or 0.0,
+        mail_pending,
+        oldest_due_seconds(of_others) or 0.0,
+    )
 
 
-def oldest_due_seconds() -> float | None:
-    """Return for how many seconds the oldest unclaimed message has been due, or None if none is due. Messages put
-    aside behind another of their key do not count."""
+def oldest_due_seconds(others: Sequence[str]) -> float | None:
+    """Return for how many seconds the oldest unclaimed message has been due, except of the topics `others`; None if
+    none is due."""
     with connection.cursor() as cursor:
-        ((seconds,),) = _oldest_due.rows(cursor)
+        ((seconds,),) = _oldest_due.rows(cursor, others=others)
     return None if seconds is None else float(seconds)

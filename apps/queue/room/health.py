@@ -14,6 +14,7 @@ from django.core.checks import CheckMessage, Error, register
 from apps.kernel.db import transactions
 from apps.kernel.observability import health_signals
 from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.topic_groups import TopicGroup
 
 STATEMENT_MS = 500
 """Statement timeout, so that a busy database does not delay the gatekeeper."""
@@ -80,7 +81,7 @@ def read(limits: Limits) -> Health:
         return Health(
             hold_seconds=holds.value if holds else None,
             payment_fault_share=faults.value if faults else None,
-            worker_lag_seconds=outbox.oldest_due_seconds() or 0.0,
+            worker_lag_seconds=outbox.oldest_due_seconds([TopicGroup.SALES]) or 0.0,
             lock_waits=health_signals.count_lock_waits(longer_than_ms=limits.lock_wait_ms),
         )
 

@@ -3,6 +3,7 @@ workers at once."""
 
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from django.db.models import F
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.outbox import facade as outbox
-from apps.kernel.outbox import outbox_metrics
+from apps.kernel.outbox import outbox_metrics, stored_messages
 from apps.kernel.outbox.facade import Message
 from apps.kernel.outbox.models import OutboxMessage
 from tests.support.races import in_another_connection, rival_at, rival_waiting_at, storm, values
@@ -436,7 +437,7 @@ def test_settling_a_message_while_the_next_is_being_set_aside_waits_and_releases
     publish("a", number=2)
     first = begin()
     with rival_waiting_at("set_behind", "after", lambda: outbox.hand_over(first)) as rival:
-        assert outbox._put_aside() == 1
+        assert outbox._put_aside([]) == 1
     rival.result()
     assert behind() == []
     assert outbox.deliver() == 1
@@ -464,8 +465,9 @@ def test_control_if_settling_did_not_release_the_next_message_no_claim_would_fin
     publish("a", number=1)
     publish("a", number=2)
     first = begin()
-    outbox._put_aside()
-    monkeypatch.setattr(outbox, "_unblock_next_messages", outbox_metrics._oldest_due)
+    outbox._put_aside([])
+    harmless = outbox_metrics._oldest_due.call(others=[])
+    monkeypatch.setattr(outbox, "_unblock_next_messages", SimpleNamespace(call=lambda **_: harmless))
     outbox.hand_over(first)
     assert outbox.deliver() == 0
     assert behind() == [2]
@@ -480,7 +482,7 @@ def test_in_a_storm_on_few_keys_no_message_stays_set_aside(handled: Handled) -> 
         count = 0
         for _ in range(40):
             count += outbox.deliver(limit=3)
-            outbox._put_aside()
+            outbox._put_aside([])
         return count
 
     delivered = values(storm(6, work))
@@ -514,7 +516,7 @@ def test_a_topic_at_its_concurrency_limit_is_skipped(handled: Handled) -> None:
 def test_old_settled_messages_are_deleted_and_the_others_stay(handled: Handled) -> None:
     for key in "abc":
         publish(key)
-    old = clock.now() - timedelta(days=outbox.KEPT_DAYS, seconds=1)
+    old = clock.now() - timedelta(days=stored_messages.KEPT_DAYS, seconds=1)
     OutboxMessage.objects.filter(key="a").update(done_at=old)
     OutboxMessage.objects.filter(key="b").update(dead_at=old)
     assert outbox.collect_garbage() == 1
@@ -533,7 +535,7 @@ def test_the_outbox_reports_its_status(handled: Handled) -> None:
     OutboxMessage.objects.filter(key="stuck").update(claimed_at=now - timedelta(minutes=6))
     OutboxMessage.objects.filter(key="due").update(available_at=now - timedelta(minutes=1))
     OutboxMessage.objects.filter(key="done").update(claimed_at=F("done_at") - timedelta(seconds=4))
-    status = outbox_metrics.get_status()
+    status = outbox.get_status()
     assert (status.published_per_minute, status.pending, status.stuck, status.given_up) == (4, 2, 1, 1)
     assert status.mean_seconds_to_deletion == pytest.approx(4)
     assert 60 <= status.lag_seconds < 120

@@ -38,12 +38,14 @@ def unreachable_database_url() -> str:
     return f"postgres://a:b@127.0.0.1:{free_port()}/c"
 
 
-@pytest.mark.parametrize("command", ["audit", "deliver_outbox", "relay", "gatekeeper", "load_demo", "migrate"])
+@pytest.mark.parametrize(
+    "command", ["audit", "deliver_outbox", "relay", "gatekeeper", "mailer", "load_demo", "migrate"]
+)
 def test_without_a_running_demo_every_command_says_so_in_one_line(bare_checkout: Path, command: str) -> None:
     assert "no demo of this checkout runs" in error_line(bare_checkout, command, SECRET_KEY="of-this-test")
 
 
-@pytest.mark.parametrize("command", ["audit", "deliver_outbox", "relay", "gatekeeper", "migrate"])
+@pytest.mark.parametrize("command", ["audit", "deliver_outbox", "relay", "gatekeeper", "mailer", "migrate"])
 def test_an_unreachable_database_is_reported_in_one_line(bare_checkout: Path, command: str) -> None:
     line = error_line(bare_checkout, command, SECRET_KEY="of-this-test", DATABASE_URL=unreachable_database_url())
     assert line.startswith(f"manage.py {command}: the database failed: ")

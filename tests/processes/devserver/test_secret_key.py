@@ -43,6 +43,7 @@ def run(checkout: Path, *arguments: str, **more: str) -> subprocess.CompletedPro
         (*CELERY, "beat", "--pidfile=", "--schedule=beat-file", "--scheduler=celery.beat.PersistentScheduler"),
         ("manage.py", "gatekeeper"),
         ("manage.py", "relay"),
+        ("manage.py", "mailer"),
         ("manage.py", "deliver_outbox"),
     ],
     ids=lambda process: process[-1].split(".")[-1] if process[0] != "-m" else process[5],

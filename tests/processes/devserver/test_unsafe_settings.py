@@ -23,6 +23,7 @@ PROCESSES = [
     (*CELERY, "beat", "--pidfile=", "--schedule=beat-file", "--scheduler=celery.beat.PersistentScheduler"),
     ("manage.py", "gatekeeper"),
     ("manage.py", "relay"),
+    ("manage.py", "mailer"),
     ("manage.py", "deliver_outbox"),
 ]
 

@@ -1,6 +1,6 @@
 -- Claims due messages in the order of due times, and only the earliest unsettled message of a key: up to %(limit)s that
 -- are handled alone, and the new messages of the topics whose messages are handled in lists, up to their allowance. A
--- message that was claimed before is handled alone.
+-- message that was claimed before is handled alone. The topics %(others)s are left to other processes.
 -- Concurrent claims never wait for each other (SKIP LOCKED). The claim is the row's visibility timeout; no lock is held
 -- while the message is handled. Each topic is searched separately, so that a long backlog hides no other topic. At
 -- most %(spare)s of its first %(window)s due messages are candidates: more than the limit, as other claims lock some.
@@ -39,6 +39,7 @@ first AS MATERIALIZED (
         )
         LIMIT CASE WHEN given.in_list THEN given.allowance ELSE least(%(spare)s, given.allowance) END
     ) AS head
+    WHERE topic.name <> ALL(%(others)s::text[])
 ),
 alone AS (
     SELECT message.id

@@ -1,5 +1,6 @@
 -- The outbox's figures: published in the last minute (counted up to 100,000), pending, stuck for over five minutes,
--- given up, mean seconds from claim to settlement in the last hour (of the latest 10,000).
+-- given up, mean seconds from claim to settlement in the last hour (of the latest 10,000), pending ones of the topics
+-- %(of_mail)s.
 SELECT
     (
         SELECT count(*)
@@ -25,4 +26,9 @@ SELECT
             ORDER BY done_at DESC
             LIMIT 10000
         ) AS latest
+    ),
+    (
+        SELECT count(*)
+        FROM outbox_outboxmessage
+        WHERE done_at IS NULL AND dead_at IS NULL AND topic = ANY(%(of_mail)s::text[])
     )

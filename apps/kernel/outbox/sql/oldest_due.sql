@@ -1,4 +1,4 @@
--- Seconds for which the oldest unclaimed message has been due; NULL when none is due.
+-- Seconds for which the oldest unclaimed message has been due, except of the topics %(others)s; NULL when none is due.
 SELECT max(
     (
         SELECT extract(epoch FROM clock_timestamp() - greatest(message.available_at, message.claimed_until))::float8
@@ -14,3 +14,4 @@ SELECT max(
     )
 )
 FROM outbox_waitingtopic AS topic
+WHERE topic.name <> ALL(%(others)s::text[])

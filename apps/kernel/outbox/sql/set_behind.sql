@@ -1,5 +1,6 @@
 -- Puts aside due messages whose predecessor of the same key is in progress or waits for a retry, because each claim
--- would have to skip them. Settling the predecessor makes the next one claimable (unblock_next_messages).
+-- would have to skip them. Settling the predecessor makes the next one claimable (unblock_next_messages). The topics
+-- %(others)s are left to other processes.
 -- The predecessor is locked first and checked under its lock. A concurrent settlement either waits for us and then sees
 -- our change, or holds the lock already, and we skip the key. This statement waits for no lock (SKIP LOCKED).
 WITH due AS MATERIALIZED (
@@ -28,6 +29,7 @@ WITH due AS MATERIALIZED (
         ORDER BY message.available_at, message.id
         LIMIT %(window)s
     ) AS one
+    WHERE topic.name <> ALL(%(others)s::text[])
 ),
 earliest AS MATERIALIZED (
     SELECT message.id

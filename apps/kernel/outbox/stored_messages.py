@@ -1,0 +1,37 @@
+"""Questions about stored messages, and the deletion of old ones."""
+
+from datetime import timedelta
+from typing import Any
+
+from apps.kernel import clock
+from apps.kernel.outbox.models import OutboxMessage
+
+KEPT_DAYS = 7
+
+
+def is_waiting(topic: str, key: str) -> bool:
+    """Return whether a message of this topic and key is undelivered and no worker has claimed it."""
+    waiting = OutboxMessage.objects.filter(topic=topic, key=key, done_at__isnull=True, dead_at__isnull=True)
+    return waiting.exclude(claimed_until__gt=clock.now()).exists()
+
+
+def count_due(topic: str, at_most: int) -> int:
+    """Return how many messages of the topic are due, claimed ones included; counts no more than `at_most`."""
+    due = OutboxMessage.objects.filter(
+        topic=topic, done_at__isnull=True, dead_at__isnull=True, is_behind=False, available_at__lte=clock.now()
+    )
+    return due[:at_most].count()
+
+
+def is_unsettled(topic: str, key: str, body: dict[str, Any]) -> bool:
+    """Return whether a message with this topic, key and body is neither done nor given up."""
+    return OutboxMessage.objects.filter(
+        topic=topic, key=key, body=body, done_at__isnull=True, dead_at__isnull=True
+    ).exists()
+
+
+def collect_garbage(limit: int = 10_000) -> int:
+    """Delete up to `limit` messages that were done more than KEPT_DAYS ago; return how many."""
+    old = OutboxMessage.objects.filter(done_at__lt=clock.now() - timedelta(days=KEPT_DAYS)).values("pk")[:limit]
+    deleted_count, _ = OutboxMessage.objects.filter(pk__in=old).delete()
+    return deleted_count
