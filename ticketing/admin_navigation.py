@@ -87,7 +87,7 @@ GROUPS = (
     Group(
         "system", "System", "gear", "Webhooks, messages, checks and schedules",
         ("kernel.auditrun", "kernel.reconcilerun", "events.viewrule",
-         "outbox.outboxmessage", "orders.webhookendpoint", "orders.feedkey"),
+         "outbox.outboxmessage", "orders.webhookendpoint", "orders.feedkey", "feeds.feed"),
         ("orders.webhookdelivery", "kernel.signal", "kernel.idempotentanswer", "reservations.availabilityframe",
          "reservations.cleanuplog", "django_celery_beat.periodictask", "django_celery_beat.intervalschedule",
          "django_celery_beat.crontabschedule", "django_celery_beat.clockedschedule",

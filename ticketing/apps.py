@@ -13,6 +13,7 @@ class CompositionConfig(AppConfig):
         from apps.kernel import rate_limits
         from apps.kernel.db import role_limits
         from apps.kernel.fastpath import concurrency_limit
+        from apps.kernel.feeds import feed_metrics
         from apps.kernel.group_commit import batcher
         from apps.kernel.http import static_files
         from apps.kernel.observability import metrics, operations_port, request_metrics
@@ -42,6 +43,7 @@ class CompositionConfig(AppConfig):
             *concurrency_limit.METRICS,
             *outbox_metrics.METRICS,
             *scheduler_metrics.METRICS,
+            *feed_metrics.METRICS,
             *hub.METRICS,
             *events.VIEW_METRICS,
         )

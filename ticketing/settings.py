@@ -22,6 +22,8 @@ from ticketing.demo_state import read_state
 from ticketing.operations import deployment_rules
 from ticketing.settings_parts import rate_limits
 from ticketing.settings_parts.allauth import *  # noqa: F403 - only constants
+from ticketing.settings_parts.beat import *  # noqa: F403 - only constants
+from ticketing.settings_parts.feeds import *  # noqa: F403 - only constants
 from ticketing.settings_parts.proof_of_work import *  # noqa: F403 - only constants
 from ticketing.settings_parts.shared_caches import *  # noqa: F403 - only constants
 
@@ -91,6 +93,7 @@ INSTALLED_APPS = [
     "apps.kernel",
     "apps.kernel.outbox",
     "apps.kernel.scheduler",
+    "apps.kernel.feeds",
     "apps.accounts",
     "apps.events",
     "apps.queue",
@@ -236,41 +239,6 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 # Their own queue: a burst of scheduled tasks must not delay the wake-ups of deliveries and sweeps.
 CELERY_TASK_ROUTES = {"scheduler.execute": {"queue": "scheduler"}}
 CELERY_TIMEZONE = "UTC"
-CELERY_BEAT_SCHEDULE = {
-    "sweep expired reservations": {
-        "task": "reservations.sweep",
-        "schedule": timedelta(seconds=1),
-        # While no worker is free, tasks expire instead of piling up. The next one does their work.
-        "options": {"expire_seconds": 10},
-    },
-    "reset the gates": {
-        "task": "reservations.reset_gates",
-        "schedule": timedelta(seconds=1),
-        "options": {"expire_seconds": 5},
-    },
-    "ask about unsettled money": {
-        "task": "orders.ask_about_money",
-        "schedule": timedelta(seconds=10),
-        "options": {"expire_seconds": 10},
-    },
-    "compare with providers": {
-        "task": "orders.compare_days",
-        "schedule": timedelta(minutes=1),
-        "options": {"expire_seconds": 60},
-    },
-    "erase old personal data": {
-        "task": "orders.apply_retention",
-        "schedule": timedelta(hours=1),
-        "options": {"expire_seconds": 600},
-    },
-    "audit": {"task": "kernel.audit", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
-    "reconcile": {"task": "kernel.reconcile", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
-    "clear sessions": {
-        "task": "kernel.clear_sessions",
-        "schedule": timedelta(days=1),
-        "options": {"expire_seconds": 3_600},
-    },
-}
 
 # --- the fast path: frequent calls that `web` answers without Django's request cycle --------------------------------
 # Most live listeners of each `web` process; further clients use short polls.

@@ -35,6 +35,7 @@ from apps.orders import mail
 from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.checkin import admin as _checkin_admin  # noqa: F401 - Registers models.
 from apps.orders.checkin.check_in import Outcome, Scan, undo_last_check_in
+from apps.orders.feeds import admin as _feeds_admin  # noqa: F401 - Registers models.
 from apps.orders.invoices import admin as _invoice_admin  # noqa: F401 - Registers models.
 from apps.orders.models import (
     CancellationFailure,

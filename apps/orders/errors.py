@@ -27,6 +27,12 @@ class MessageNotFound(NotFound):
     title = "No message has this receipt handle."
 
 
+class ScopeMissing(Problem):
+    """`scopes`: one of these is needed. A new key with it is made in the admin."""
+
+    type, status, title = "scope-missing", 403, "This key may not do that."
+
+
 class InvoiceNotFound(NotFound):
     title = "Invoice not found."
 

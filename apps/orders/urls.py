@@ -6,6 +6,7 @@ from apps.orders.checkin import api_views as checkin_api_views
 from apps.orders.checkin import views as checkin_views
 from apps.orders.checkout import api_views as checkout_api_views
 from apps.orders.checkout import views as checkout_views
+from apps.orders.feeds import api_views as feed_api_views
 from apps.orders.lookup import api_views as lookup_api_views
 from apps.orders.lookup import views as lookup_views
 from apps.orders.order_pages import api_views as order_api_views
@@ -67,6 +68,20 @@ api_urls = [
         "organizer/messages/<uuid:receipt_handle>",
         organizers.ReceivedMessage.as_view(),
         name="orders_api_organizer_message",
+    ),
+    path("feeds", feed_api_views.Feeds.as_view(), name="orders_api_feeds"),
+    path("feeds/<slug:feed>", feed_api_views.FeedDetail.as_view(), name="orders_api_feed"),
+    path("feeds/<slug:feed>/messages", feed_api_views.FeedMessages.as_view(), name="orders_api_feed_messages"),
+    path(
+        "feeds/<slug:feed>/messages/<str:receipt_handle>",
+        feed_api_views.ReceivedFeedMessage.as_view(),
+        name="orders_api_feed_message",
+    ),
+    path("feeds/<slug:feed>/dead-letters", feed_api_views.DeadLetters.as_view(), name="orders_api_dead_letters"),
+    path(
+        "feeds/<slug:feed>/dead-letters/redrive",
+        feed_api_views.RedriveDeadLetters.as_view(),
+        name="orders_api_redrive",
     ),
     path("orders/<uuid:order_id>/refunds", return_api_views.ReturnTickets.as_view(), name="orders_api_refunds"),
     path("orders/<uuid:order_id>/transfers", transfer_api_views.Transfers.as_view(), name="orders_api_transfers"),

@@ -21,7 +21,7 @@ from tests.support.orders.sale import buy
 
 LogIn = Callable[[User], Client]
 CONFIRM = "/accounts/confirm"
-FEED_KEY = {"name": "Reports", "_save": "Save"}
+FEED_KEY = {"name": "Reports", "scopes": "orders:receive", "_save": "Save"}
 
 
 def kinds(**conditions: Any) -> list[str]:

@@ -40,6 +40,7 @@ def values_of(rows: Rows) -> dict[str, Any]:
         "reservation_id": rows.order.reservation_id, "number": rows.order.invoices.get(kind="invoice").number,
         "transfer_id": rows.other.tickets.get().transfers.get().pk, "receipt_handle": rows.order.pk,
         "section": "hall", "token": "x", "kind": "terms", "provider": "sandbox", "name": "x",
+        "feed": f"{rows.organizer.slug}-jobs",
     }  # fmt: skip
 
 

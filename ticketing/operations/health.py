@@ -36,6 +36,7 @@ from redis import Redis, RedisError
 from apps.kernel.checks import reconciler
 from apps.kernel.db import sql
 from apps.kernel.fastpath import cache
+from apps.kernel.feeds import feed_metrics
 from apps.kernel.observability import metrics as metrics_of_processes
 from apps.kernel.observability.operations_port import JSON, Answer
 from apps.kernel.outbox import facade as outbox
@@ -200,6 +201,10 @@ class DatabaseCollector(Collector):
         yield "scheduler_picker_lag_seconds", "", tasks.picker_lag_seconds
         yield "scheduler_executors_count", "", float(plan.executors)
         yield "scheduler_executors_needed_count", "", float(plan.executors_needed)
+        totals = feed_metrics.read_totals()
+        yield "feeds_messages_count", "", float(totals.messages)
+        yield "feeds_dead_count", "", float(totals.dead)
+        yield "feeds_oldest_due_seconds", "", totals.oldest_due_seconds
         for state, count in reservations.gate_states().items():
             yield "gates_count", state, float(count)
 
@@ -219,6 +224,9 @@ _FIGURES: list[tuple[str, str, list[str]]] = [
     ("scheduler_picker_lag_seconds", "How late the first scheduled task is that no picker has picked.", []),
     ("scheduler_executors_count", "Executors of the workers that reported in the last minute.", []),
     ("scheduler_executors_needed_count", "Executors that start the runs of the next ten minutes in time.", []),
+    ("feeds_messages_count", "Messages of all feeds that are not deleted.", []),
+    ("feeds_dead_count", "Dead letters of all feeds.", []),
+    ("feeds_oldest_due_seconds", "The longest wait of a message that a feed's receivers can receive.", []),
     ("payment_provider_faults_count", "Consecutive calls without a response.", ["provider"]),
     ("payment_provider_resting", "Whether the circuit breaker of the provider is open.", ["provider"]),
     ("audit_breaches_count", "Breaches found by the latest audits of changes and of everything.", []),

@@ -1,8 +1,8 @@
 """The permissions of each role at an organizer, and those that only site-wide staff have.
 
-Every permission of the apps events, queue, reservations, orders and scheduler is in exactly one of the two tables; a
-test compares them with the models. The table in docs/operations/staff.md lists the same tasks. All permissions of other
-apps are site-wide.
+Every permission of the apps events, queue, reservations, orders, scheduler and feeds is in exactly one of the two
+tables; a test compares them with the models. The table in docs/operations/staff.md lists the same tasks. All
+permissions of other apps are site-wide.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from apps.events.models.organizers import Role
 
-CONFINED_APPS = ("events", "queue", "reservations", "orders", "scheduler")
+CONFINED_APPS = ("events", "queue", "reservations", "orders", "scheduler", "feeds")
 _O, _B, _D, _F, _R = Role.ORGANIZER, Role.BOX_OFFICE, Role.DOOR, Role.FINANCE, Role.READ_ONLY
 _ALL = frozenset(Role)
 
@@ -162,10 +162,11 @@ TASKS = (
         _F,
     ),
     _task(
-        "Manage webhooks and feed keys; replay deliveries",
+        "Manage webhooks, feeds and feed keys; replay deliveries",
         "orders.view_webhookendpoint orders.add_webhookendpoint orders.change_webhookendpoint "
         "orders.view_webhookdelivery orders.change_webhookdelivery "
-        "orders.view_feedkey orders.add_feedkey orders.change_feedkey",
+        "orders.view_feedkey orders.add_feedkey orders.change_feedkey "
+        "feeds.view_feed feeds.change_feed",
         _O,
     ),
 )  # fmt: skip
@@ -230,6 +231,8 @@ _SITE_WIDE: Mapping[str, str] = {
     "reservations.reservationtransition": "add change delete",
     "reservations.seatinventory": "add delete",
     "reservations.toldpage": "add change delete view",
+    "feeds.feed": "add delete",
+    "feeds.message": "add change delete view",
     "scheduler.scheduledtask": "delete",
     "scheduler.taskrun": "add change delete",
     "orders.cancellationfailure": "add change delete",

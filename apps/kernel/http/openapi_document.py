@@ -77,7 +77,7 @@ class ApiSchema(AutoSchema):
                 shared.append(_WRITE)
         if any(parameter["in"] != "path" for parameter in operation.get("parameters", ())):
             shared.append({422: "invalid"})
-        if self.method in ("POST", "PATCH"):
+        if self.method in ("POST", "PUT", "PATCH"):
             shared.append(_WITH_BODY)
         responses = operation["responses"]
         for refusals in shared:

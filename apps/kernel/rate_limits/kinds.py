@@ -6,7 +6,7 @@ _WEBHOOKS = "/api/webhooks/"
 """Providers' webhooks: only those without a valid signature are limited (`ticketing/server/failure_limits.py`)."""
 _UNLIMITED_READS = frozenset(("/healthz", "/favicon.ico"))
 """Answered without queries. Other paths that only begin like these, and writes, are limited."""
-_FEED = "/api/organizer/"
+_FEEDS = ("/api/organizer/", "/api/feeds")
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
 _LOG_IN = ("/accounts/", "/api/auth/", "/admin/login/", "/admin/password_change/")
 """All pages and calls that check or set a password, or send mail to an account."""
@@ -29,7 +29,7 @@ def kind_of(method: str, path: str) -> str | None:
     is_write = method not in _SAFE
     if is_write and path.startswith(_WEBHOOKS):
         return None
-    if path.startswith(_FEED):
+    if path.startswith(_FEEDS):
         return "feed"
     if path in _UNLIMITED_READS and not is_write:
         return None

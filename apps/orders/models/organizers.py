@@ -52,11 +52,23 @@ class WebhookEndpoint(Audience):
         return self.organizer_id if self.event is None else self.event.organizer_id
 
 
+def _default_scopes() -> list[str]:
+    return [str(FeedKey.Scope.ORDERS)]
+
+
 class FeedKey(Audience):
-    """A bearer key for the pull feed. Each key has a message queue of its own."""
+    """A bearer key for an organizer's programs: for messages about orders, of which each key has a queue of its own,
+    and for the organizer's feeds."""
+
+    class Scope(models.TextChoices):
+        ORDERS = "orders:receive", "orders:receive – messages about orders"
+        SEND = "feeds:send", "feeds:send – send to the organizer's feeds"
+        RECEIVE = "feeds:receive", "feeds:receive – receive from the organizer's feeds"
+        MANAGE_FEEDS = "feeds:manage", "feeds:manage – create, list and delete feeds; dead letters"
 
     digest = models.CharField(max_length=64, help_text="SHA-256 of the key. The key itself is not stored.")
     beginning = models.CharField(max_length=12, help_text="The first characters of the key, to recognize it.")
+    scopes = models.JSONField(default=_default_scopes, help_text="What the key may do.")
     revoked_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -64,7 +76,15 @@ class FeedKey(Audience):
         constraints = [
             models.UniqueConstraint(fields=["digest"], name="feed_key_once"),
             models.CheckConstraint(condition=Q(event=None) | Q(organizer=None), name="feed_key_one_subject"),
+            # Feeds belong to an organizer, so other keys have the scope of orders and no other.
+            models.CheckConstraint(
+                condition=Q(organizer__isnull=False) | Q(scopes=["orders:receive"]), name="feed_key_scopes_of_organizer"
+            ),
+            models.CheckConstraint(condition=~Q(scopes=[]), name="feed_key_has_scope"),
         ]
+
+    def has_scope(self, scope: str) -> bool:
+        return scope in self.scopes
 
 
 class OrganizerMessage(models.Model):

@@ -1,5 +1,5 @@
--- Whether an event has a subscriber: an active webhook endpoint or a feed key, of the event, of its organizer or of the
--- whole site.
+-- Whether an event has a subscriber: an active webhook endpoint or a feed key for messages about orders, of the event,
+-- of its organizer or of the whole site.
 WITH event AS (SELECT id, organizer_id FROM events_event WHERE id = %(event_id)s)
 SELECT
     EXISTS (
@@ -9,6 +9,8 @@ SELECT
     )
     OR EXISTS (
         SELECT FROM orders_feedkey AS feed_key, event
-        WHERE feed_key.revoked_at IS NULL AND COALESCE(feed_key.event_id, event.id) = event.id
+        WHERE feed_key.revoked_at IS NULL
+          AND feed_key.scopes @> '["orders:receive"]'::jsonb
+          AND COALESCE(feed_key.event_id, event.id) = event.id
           AND COALESCE(feed_key.organizer_id, event.organizer_id) = event.organizer_id
     )

@@ -66,9 +66,22 @@ class EndpointForm(_AudienceForm):
 
 
 class FeedKeyForm(_AudienceForm):
+    scopes = forms.MultipleChoiceField(
+        choices=FeedKey.Scope.choices,
+        initial=[FeedKey.Scope.ORDERS],
+        widget=forms.CheckboxSelectMultiple,
+        help_text="What the key may do. Feeds belong to an organizer, so keys for them do, too.",
+    )
+
     class Meta:
         model = FeedKey
-        fields = ["name", "organizer", "event", "kinds"]
+        fields = ["name", "organizer", "event", "scopes", "kinds"]
+
+    def clean(self):
+        cleaned = super().clean()
+        if cleaned.get("organizer") is None and set(cleaned.get("scopes", ())) - {FeedKey.Scope.ORDERS}:
+            self.add_error("scopes", "A key for feeds needs an organizer, and no event.")
+        return cleaned
 
 
 def _audience_scope(organizer_ids, prefix=""):
@@ -166,9 +179,13 @@ class WebhookDeliveryAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
 @admin.register(FeedKey)
 class FeedKeyAdmin(_AudienceAdmin):
     form = FeedKeyForm
-    list_display = ["name", "beginning", "event", "wanted", "created_at", "revoked_at"]
+    list_display = ["name", "beginning", "event", "may", "wanted", "created_at", "revoked_at"]
     list_filter = ["event"]
     actions = ["revoke"]
+
+    @admin.display(description="scopes")
+    def may(self, key):
+        return ", ".join(key.scopes)
 
     def save_model(self, request, obj, form, change):
         if not change:

@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.kernel.http import problems
-from apps.orders.errors import MessageNotFound
+from apps.orders.errors import MessageNotFound, ScopeMissing
 from apps.orders.models import FeedKey, OrganizerMessage
 
 MESSAGES_MAX = 100
@@ -40,14 +40,16 @@ def key_prefix(key: str) -> str:
     return key[: len(_PREFIX) + 4]
 
 
-def authenticate_feed_key(request: HttpRequest) -> FeedKey:
-    """Return the request's feed key. Raises TokenMissing, TokenInvalid."""
+def authenticate_feed_key(request: HttpRequest, *scopes: FeedKey.Scope) -> FeedKey:
+    """Return the request's feed key, which has one of these scopes. Raises TokenMissing, TokenInvalid, ScopeMissing."""
     kind, _, key = request.headers.get("Authorization", "").partition(" ")
     if kind.lower() != "bearer" or not key.strip():
         raise problems.TokenMissing("Send the feed key in the header `Authorization: Bearer KEY`.")
     found = FeedKey.objects.filter(digest=key_digest(key.strip()), revoked_at=None).first()
     if found is None:
         raise problems.TokenInvalid("This feed key is unknown or was revoked.")
+    if not any(map(found.has_scope, scopes)):
+        raise ScopeMissing(scopes=[str(scope) for scope in scopes])
     return found
 
 

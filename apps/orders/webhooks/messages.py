@@ -60,7 +60,8 @@ def _publish(order: Order, kind: OrganizerMessage.Kind, tickets: Sequence[Ticket
     of_event = Q(event_id=order.event_id) | (Q(event=None) & (Q(organizer=None) | Q(organizer_id=organizer_id)))
     active = WebhookEndpoint.objects.filter(of_event, is_active=True)
     endpoints = [endpoint for endpoint in active if endpoint.is_subscribed_to(kind)]
-    keys = [key for key in FeedKey.objects.filter(of_event, revoked_at=None) if key.is_subscribed_to(kind)]
+    feed_keys = FeedKey.objects.filter(of_event, revoked_at=None)
+    keys = [key for key in feed_keys if key.has_scope(FeedKey.Scope.ORDERS) and key.is_subscribed_to(kind)]
     if not (endpoints or keys):
         return
     now = clock.now()

@@ -48,7 +48,8 @@ def test_an_endpoint_gets_a_secret_and_a_bad_url_is_refused(staff: Client) -> No
 
 
 def test_a_feed_key_is_shown_once_and_is_invalid_after_revocation(staff: Client) -> None:
-    page = staff.post("/admin/orders/feedkey/add/", {"name": "Box office"}, follow=True).content.decode()
+    form = {"name": "Box office", "scopes": "orders:receive"}
+    page = staff.post("/admin/orders/feedkey/add/", form, follow=True).content.decode()
     key = FeedKey.objects.get()
     found = re.search(r"fgf_[\w-]+", page)
     assert found is not None

@@ -64,6 +64,14 @@ RULES = (
         "the generator puts known values into lists of different items",
     ),
     Rule(("return_tickets",), "invalid", r"tickets: not tickets", "each order has its own tickets"),
+    Rule(
+        ("send_feed_messages",),
+        "idempotency-mismatch",
+        "",
+        "an id names one message, and calls share a few ids",
+    ),
+    Rule(("send_feed_messages",), "invalid", "an id of its own", "a schema cannot compare members of a list"),
+    Rule(("put_feed",), "invalid", "feed: ", "names of feeds are checked when they are made"),
     Rule(("receive_payment_message",), "signature-invalid", "", "only the provider can sign"),
 )
 KEPT_AFTER_DELETE = {
@@ -71,6 +79,7 @@ KEPT_AFTER_DELETE = {
     "release_reservation": "releasing again changes nothing",
     "queue_status": "an entry that has left is shown as left",
     "leave_queue": "leaving again changes nothing",
+    "delete_feed_message": "deleting again changes nothing",
 }
 """Operations that still return what was deleted, with the reason."""
 

@@ -28,7 +28,7 @@ class NextToken:
 
     def get(self, case: schemathesis.Case, context: schemathesis.AuthContext) -> str:
         path = context.operation.path
-        if "/organizer/" in path:
+        if "/organizer/" in path or "/feeds" in path:
             return next(_tokens["feed"])
         event = (case.path_parameters or {}).get("event")
         if "/check-in" in path or event not in _tokens:

@@ -7,7 +7,10 @@ from django.contrib.auth.models import Permission
 
 from apps.accounts.tokens.account_tokens import AccessToken
 from apps.events.announcements import service as announcements
-from apps.orders.models import Order, ReturnPolicy
+from apps.events.models import Event
+from apps.kernel.db import transactions
+from apps.kernel.feeds import facade as feeds
+from apps.orders.models import FeedKey, Order, ReturnPolicy
 from apps.orders.payments.providers import sandbox
 from apps.queue.identity.caller import issue_admission_token, issue_queue_token
 from apps.reservations import facade as reservations
@@ -36,7 +39,11 @@ def prepare() -> dict[str, Any]:
     user = get_user_model().objects.create_user(USERNAME, email=USERNAME, password=PASSWORD, first_name="Ada")
     user.user_permissions.add(Permission.objects.get(codename="check_in", content_type__app_label="orders"))
     held, orders = _account_sales(user.pk)
-    feed_key, _ = make_feed_key()
+    organizer_id = Event.objects.get(pk=concert.id).organizer_id
+    feed_key, _ = make_feed_key(organizer_id=organizer_id, scopes=[str(scope) for scope in FeedKey.Scope])
+    with transactions.write():
+        feeds.put_feed(organizer_id, "jobs", 86_400, 1_000)
+    feeds.send(organizer_id, "jobs", [feeds.NewMessage(f"known-{number}", "key", "1") for number in range(5)])
     tickets = [ticket for order in orders for ticket in order.tickets.all()]
     return {
         "tokens": {
@@ -64,6 +71,8 @@ def prepare() -> dict[str, Any]:
             "email": ["ann@example.org", "bob@example.org"],
             "method": [sandbox.APPROVES, sandbox.DECLINES],
             "provider": [sandbox.NAME],
+            "feed": ["jobs", "jobs", "more"],
+            "message": [f"known-{number}" for number in range(50)],
             "username": [USERNAME],
             "password": [PASSWORD],
         },

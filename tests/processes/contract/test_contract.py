@@ -33,6 +33,8 @@ KNOWN_VALUES = {
     "path.reservation_id": "reservation",
     "path.order_id": "order",
     "path.provider": "provider",
+    "path.feed": "feed",
+    "body.messages[*].id": "message",
     "query.reservation": "reservation",
     "query.order": "order",
     "header.Idempotency-Key": "key",

@@ -16,6 +16,7 @@ from apps.events.organizers import legal_pages
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
 from apps.kernel import clock
 from apps.kernel.db import transactions
+from apps.kernel.feeds import facade as feeds
 from apps.kernel.scheduler import facade as scheduler
 from apps.kernel.scheduler import picker, schedule_times
 from apps.orders.checkin import door_links
@@ -40,6 +41,7 @@ from apps.reservations.models import AvailabilityFrame, CleanupLog
 from apps.reservations.staff import stock
 from apps.reservations.staff.selection import Selection
 from tests.support import factories
+from tests.support.kernel.feeds import make_feed
 from tests.support.orders.sale import buy, make_code
 from tests.support.orders.webhook_endpoints import make_endpoint, make_feed_key
 from tests.support.queue.rooms import make_room
@@ -86,6 +88,9 @@ def make_rows(slug: str, marker: str) -> Rows:
     endpoint = make_endpoint(event=sale, name=f"{marker} endpoint")
     make_endpoint(organizer=organizer, name=f"{marker} endpoint of all events")
     make_feed_key(sale, name=f"{marker} feed")
+    make_feed_key(name=f"{marker} program", organizer=organizer, scopes=["feeds:send"])
+    make_feed(f"{slug}-jobs", organizer.pk)
+    feeds.send(organizer.pk, f"{slug}-jobs", [feeds.NewMessage(f"{marker}-message", None, "1")])
     code = make_code(sale, code=f"{marker.upper()}PROMO")
     factories.make_access_code(sale, "hall", code=f"{marker.upper()}ACCESS")
     order = buy(factories.hold(sale, seats=["hall-A-1", "hall-A-2"]), code=code.code)

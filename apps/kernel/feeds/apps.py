@@ -1,0 +1,7 @@
+from django.apps import AppConfig
+
+
+class FeedsConfig(AppConfig):
+    name = "apps.kernel.feeds"
+    label = "feeds"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -1,0 +1,65 @@
+"""The interface of feeds for the apps above: ids, names and frozen values."""
+
+from apps.kernel.feeds.dead_letters import LISTED_MAX, REDRIVEN_MAX, DeadLetter, list_dead_letters, redrive
+from apps.kernel.feeds.errors import FeedFull, FeedNotFound, MessageGone, ReceiptOutdated, TooManyFeeds
+from apps.kernel.feeds.feed_rows import (
+    RECEIVES_MAX_DEFAULT,
+    RECEIVES_MAX_MAX,
+    RETENTION_SECONDS_DEFAULT,
+    RETENTION_SECONDS_MAX,
+    RETENTION_SECONDS_MIN,
+    FeedState,
+    delete_feed,
+    get_feed,
+    list_feeds,
+    put_feed,
+)
+from apps.kernel.feeds.messages import (
+    LIST_MAX,
+    VISIBILITY_SECONDS_DEFAULT,
+    VISIBILITY_SECONDS_MAX,
+    NewMessage,
+    ReceivedMessage,
+    SentMessage,
+    delete,
+    extend,
+    receive,
+    send,
+)
+from apps.kernel.feeds.models import BODY_BYTES_MAX, ID_LENGTH_MAX, NAME_LENGTH_MAX
+
+__all__ = [
+    "BODY_BYTES_MAX",
+    "ID_LENGTH_MAX",
+    "LISTED_MAX",
+    "LIST_MAX",
+    "NAME_LENGTH_MAX",
+    "RECEIVES_MAX_DEFAULT",
+    "RECEIVES_MAX_MAX",
+    "REDRIVEN_MAX",
+    "RETENTION_SECONDS_DEFAULT",
+    "RETENTION_SECONDS_MAX",
+    "RETENTION_SECONDS_MIN",
+    "VISIBILITY_SECONDS_DEFAULT",
+    "VISIBILITY_SECONDS_MAX",
+    "DeadLetter",
+    "FeedFull",
+    "FeedNotFound",
+    "FeedState",
+    "MessageGone",
+    "NewMessage",
+    "ReceiptOutdated",
+    "ReceivedMessage",
+    "SentMessage",
+    "TooManyFeeds",
+    "delete",
+    "delete_feed",
+    "extend",
+    "get_feed",
+    "list_dead_letters",
+    "list_feeds",
+    "put_feed",
+    "receive",
+    "redrive",
+    "send",
+]

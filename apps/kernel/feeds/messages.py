@@ -1,0 +1,191 @@
+"""Send, receive, delete and extend messages."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from django.conf import settings
+from django.db import connection
+
+from apps.kernel.db import sql, transactions
+from apps.kernel.feeds import dead_letters, feed_metrics, feed_rows
+from apps.kernel.feeds.errors import FeedFull, MessageGone, ReceiptOutdated
+from apps.kernel.feeds.models import Message
+from apps.kernel.http import idempotency, problems
+
+LIST_MAX = 10
+"""Messages of one call, sent or received."""
+VISIBILITY_SECONDS_DEFAULT, VISIBILITY_SECONDS_MAX = 600, 12 * 3_600
+
+_find_sent = sql.load("apps.kernel.feeds", "find_sent")
+_insert = sql.load("apps.kernel.feeds", "insert_messages")
+_receive = sql.load("apps.kernel.feeds", "receive_messages")
+_lock_message = sql.load("apps.kernel.feeds", "lock_message")
+_delete = sql.load("apps.kernel.feeds", "delete_messages")
+_extend = sql.load("apps.kernel.feeds", "extend_message")
+_HANDLE = re.compile(r"([1-9][0-9]{0,17})-([0-9a-f]{32})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class NewMessage:
+    id: str
+    """Given by the sender: a repetition with the same id sends nothing."""
+    key: str | None
+    body: str
+    """JSON text of at most BODY_BYTES_MAX bytes in UTF-8."""
+
+    @property
+    def fingerprint(self) -> str:
+        return idempotency.fingerprint([self.key, self.body])
+
+
+@dataclass(frozen=True, slots=True)
+class SentMessage:
+    id: str
+    sequence: int
+    is_new: bool
+    """False: an earlier call has sent it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedMessage:
+    id: str
+    sequence: int
+    key: str | None
+    body: str
+    sent_at: datetime
+    receives: int
+    """How often it has been received, this time included."""
+    receipt_handle: str
+    visible_at: datetime
+
+
+class _Locked(NamedTuple):
+    id: int
+    state: str
+    receipt: UUID | None
+    key: str | None
+    size: int
+    seconds: float | None
+
+
+def send(organizer_id: int, name: str, messages: Sequence[NewMessage]) -> list[SentMessage]:
+    """Send these messages with distinct ids, all or none, in their order; return each with its sequence number.
+
+    A message that was sent before, as long as its row is kept, is returned and not sent again. The lock on the feed's
+    row makes sequence numbers follow the commits, and counts exact: a concurrent call waits for this one. Raises
+    FeedNotFound, FeedFull, and IdempotencyMismatch if an id belongs to another message.
+    """
+    with transactions.write(), connection.cursor() as cursor:
+        feed = feed_rows.lock_feed(cursor, organizer_id, name)
+        rows = _find_sent.rows(cursor, feed=feed.id, ids=[one.id for one in messages])
+        known = {message_id: (fingerprint, sequence) for message_id, fingerprint, sequence in rows}
+        for one in messages:
+            if one.id in known and known[one.id][0] != one.fingerprint:
+                raise problems.IdempotencyMismatch(f"The id {one.id} belongs to another message of this feed.")
+        new = [one for one in messages if one.id not in known]
+        sequences = {one.id: feed.next_sequence + position for position, one in enumerate(new)}
+        if new:
+            size = sum(len(one.body.encode()) for one in new)
+            _require_room(feed, len(new), size)
+            _insert.count(
+                cursor,
+                feed=feed.id,
+                sequences=list(sequences.values()),
+                ids=[one.id for one in new],
+                keys=[one.key for one in new],
+                bodies=[one.body for one in new],
+                fingerprints=[one.fingerprint for one in new],
+                states=dead_letters.states_of(cursor, feed.id, [one.key for one in new]),
+                retention_seconds=feed.retention_seconds,
+                receives_max=feed.receives_max,
+            )
+            feed_rows.change_counts(cursor, feed.id, sequences=len(new), messages=len(new), size=size)
+    feed_metrics.sent.inc(len(new))
+    return [
+        SentMessage(one.id, sequences[one.id], True)
+        if one.id in sequences
+        else SentMessage(one.id, known[one.id][1], False)
+        for one in messages
+    ]
+
+
+def _require_room(feed: feed_rows.LockedFeed, count: int, size: int) -> None:
+    limits = {
+        "messages": (feed.message_count + count, settings.FEED_MESSAGES_MAX),
+        "bytes": (feed.byte_count + size, settings.FEED_BYTES_MAX),
+    }
+    for limit, (wanted, most) in limits.items():
+        if wanted > most:
+            raise FeedFull(limit=limit, max=most)
+
+
+def receive(
+    organizer_id: int, name: str, limit: int = LIST_MAX, visibility_seconds: int = VISIBILITY_SECONDS_DEFAULT
+) -> list[ReceivedMessage]:
+    """Return up to `limit` messages, those that have waited longest first and at most one of each key, and hide them
+    from other receivers for `visibility_seconds`. Waits for no other receiver or sender. Raises FeedNotFound."""
+    feed_id = feed_rows.find_feed_id(organizer_id, name)
+    dead_letters.bury_exhausted(feed_id)
+    with transactions.write(), connection.cursor() as cursor:
+        rows = _receive.rows(cursor, feed=feed_id, limit=limit, visibility_seconds=visibility_seconds)
+    feed_metrics.received.inc(len(rows))
+    return [
+        ReceivedMessage(message_id, sequence, key, body, sent_at, receives, f"{sequence}-{receipt.hex}", visible_at)
+        for sequence, message_id, key, body, sent_at, receives, receipt, visible_at in sorted(rows)
+    ]
+
+
+def delete(organizer_id: int, name: str, handle: str) -> None:
+    """Delete the message and unblock its key. A repetition with the same handle changes nothing. The latest handle is
+    valid after the visibility time-out, too, until another receive.
+
+    Raises FeedNotFound, MessageGone, ReceiptOutdated.
+    """
+    sequence, receipt = _parse(handle)
+    with transactions.write(), connection.cursor() as cursor:
+        feed = feed_rows.lock_feed(cursor, organizer_id, name)
+        message = _lock(cursor, feed.id, sequence, receipt)
+        if message.state == Message.State.DELETED:
+            return
+        _delete.count(cursor, ids=[message.id])
+        dead_letters.unblock(cursor, feed.id, [message.key])
+        is_dead = message.state == Message.State.DEAD
+        feed_rows.change_counts(cursor, feed.id, messages=-1, size=-message.size, dead=-int(is_dead), deleted=1)
+    feed_metrics.ended.labels("deleted").inc()
+    feed_metrics.handled.observe(message.seconds or 0.0)
+
+
+def extend(organizer_id: int, name: str, handle: str, visibility_seconds: int) -> datetime:
+    """Hide the message for `visibility_seconds` from now on, 0: make it receivable at once; return when that ends.
+    Raises FeedNotFound, MessageGone, and ReceiptOutdated, also for a message that is deleted or a dead letter."""
+    sequence, receipt = _parse(handle)
+    feed_id = feed_rows.find_feed_id(organizer_id, name)
+    with transactions.write(), connection.cursor() as cursor:
+        message = _lock(cursor, feed_id, sequence, receipt)
+        if message.state != Message.State.READY:
+            raise ReceiptOutdated
+        ((visible_at,),) = _extend.rows(cursor, id=message.id, visibility_seconds=visibility_seconds)
+    return visible_at
+
+
+def _parse(handle: str) -> tuple[int, UUID]:
+    """Return the handle's sequence number and receipt. Raises MessageGone."""
+    found = _HANDLE.fullmatch(handle)
+    if found is None:
+        raise MessageGone
+    return int(found[1]), UUID(found[2])
+
+
+def _lock(cursor: Any, feed_id: int, sequence: int, receipt: UUID) -> _Locked:
+    """Lock the message and return it. Raises MessageGone, and ReceiptOutdated unless this is its latest receipt."""
+    rows = _lock_message.rows(cursor, feed=feed_id, sequence=sequence)
+    if not rows:
+        raise MessageGone
+    message = _Locked(*rows[0])
+    if message.receipt != receipt:
+        raise ReceiptOutdated
+    return message
