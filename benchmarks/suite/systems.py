@@ -65,6 +65,9 @@ class BenchServers:
             "DJANGO_SETTINGS_MODULE": "ticketing.settings",
             "LOG_LEVEL": "WARNING",
             "PYTHONUNBUFFERED": "1",
+            "EMAIL_URL": "dummymail://",  # Rendered with its PDF, then discarded.
+            "SANDBOX_PAUSE_SECONDS": "0",
+            "SANDBOX_BOOKS": str(self.folder / f"{database}-sandbox.sqlite3"),
             "PATH": os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))),
         }
 
@@ -152,7 +155,7 @@ def make_deployment(on: BenchServers, name: str, redis_number: int, sizes: Seque
 
 
 PROCESSES = ("site", "web", "gatekeeper", "relay")
-"""Worker and beat are not needed because there are no payments; the gatekeeper's maintenance resets the gates."""
+"""Benchmarks with payments start `worker` and `mailer` themselves; the gatekeeper's maintenance resets the gates."""
 
 
 @contextmanager
