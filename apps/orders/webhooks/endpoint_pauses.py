@@ -1,6 +1,7 @@
 """Decides when a webhook endpoint may be called, so that slow endpoints of one organizer do not occupy the delivery
 threads of a process."""
 
+import random
 import threading
 import time
 from collections import defaultdict
@@ -14,6 +15,12 @@ this many times as long. So the slow endpoints of one organizer together occupy 
 SLOW_FOR_SECONDS = 600.0
 """How long an endpoint and its organizer count as slow after a slow delivery. Meanwhile the organizer has one delivery
 at a time; those to its other endpoints wait for the end of the one under way, but not for the pause."""
+
+THREADS = 2
+USED_SECONDS_MAX = 4.0
+"""An organizer may use THREADS of a process's threads for as long as it likes, and this many seconds of thread time
+beyond them: so many deliveries that are just not slow leave threads to other organizers too."""
+WAIT_SECONDS_MAX = 60.0
 
 
 class EndpointPauses:
@@ -31,6 +38,12 @@ class EndpointPauses:
         self._organizer_slow_until: dict[int, float] = {}
         self._begun_at: defaultdict[int, list[float]] = defaultdict(list)
         """The beginnings of the deliveries under way, by organizer."""
+        self._used: dict[int, tuple[float, float]] = {}
+        """By organizer: the seconds of thread time used beyond THREADS, and when they were counted."""
+        self._usual_seconds: dict[int, float] = {}
+        """How long deliveries of an organizer take."""
+        self._next_turn: dict[int, float] = {}
+        """When the next delivery that waits for thread time of its organizer may ask again."""
 
     def clear(self) -> None:
         """End all pauses. Deliveries under way stay known."""
@@ -40,6 +53,8 @@ class EndpointPauses:
                 self._endpoint_slow_until,
                 self._organizer_paused_until,
                 self._organizer_slow_until,
+                self._used,
+                self._next_turn,
             ):
                 ends.clear()
 
@@ -62,12 +77,29 @@ class EndpointPauses:
             if paused_seconds > 0:
                 return paused_seconds
         begun_at = self._begun_at.get(organizer_id)
-        if not begun_at:
+        if begun_at:
+            under_way_seconds = now - min(begun_at)
+            if under_way_seconds >= SLOW_SECONDS or self._organizer_slow_until.get(organizer_id, 0.0) > now:
+                return max(SLOW_SECONDS, under_way_seconds)
+        return self._turn_seconds(organizer_id, now)
+
+    def _turn_seconds(self, organizer_id: int, now: float) -> float:
+        """Return 0 if the organizer has thread time left. Otherwise return the wait for a turn: each call gets a turn
+        of its own, so that not all waiting deliveries ask again together."""
+        usual_seconds = self._usual_seconds.get(organizer_id, 0.0)
+        under_way = [max(now - begun_at, usual_seconds) for begun_at in self._begun_at.get(organizer_id, ())]
+        used_seconds = self._used_seconds(organizer_id, now) + sum(under_way)
+        if used_seconds < USED_SECONDS_MAX:
             return 0.0
-        under_way_seconds = now - min(begun_at)
-        if under_way_seconds < SLOW_SECONDS and self._organizer_slow_until.get(organizer_id, 0.0) <= now:
-            return 0.0
-        return max(SLOW_SECONDS, under_way_seconds)
+        turn = max(self._next_turn.get(organizer_id, 0.0), now + (used_seconds - USED_SECONDS_MAX) / THREADS)
+        if turn - now > WAIT_SECONDS_MAX:
+            return random.uniform(0.5, 1) * WAIT_SECONDS_MAX  # noqa: S311 - nothing secret
+        self._next_turn[organizer_id] = turn + usual_seconds / THREADS
+        return max(turn - now, 0.1)
+
+    def _used_seconds(self, organizer_id: int, now: float) -> float:
+        used_seconds, counted_at = self._used.get(organizer_id, (0.0, now))
+        return max(0.0, used_seconds - THREADS * (now - counted_at))
 
     def end(self, endpoint_id: int, organizer_id: int | None, begun_at: float, *, is_answered: bool) -> None:
         """Record the end of a delivery that `begin` has begun, and pause the endpoint and its organizer if it was slow,
@@ -90,3 +122,7 @@ class EndpointPauses:
                 paused_until = self._organizer_paused_until.get(organizer_id, 0.0)
                 self._organizer_paused_until[organizer_id] = max(paused_until, now + pause_seconds)
                 self._organizer_slow_until[organizer_id] = now + SLOW_FOR_SECONDS
+            else:
+                self._used[organizer_id] = self._used_seconds(organizer_id, now) + took_seconds, now
+                usual_seconds = self._usual_seconds.get(organizer_id, took_seconds)
+                self._usual_seconds[organizer_id] = usual_seconds + (took_seconds - usual_seconds) / 8

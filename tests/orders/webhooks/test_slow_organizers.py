@@ -110,6 +110,41 @@ def test_an_organizer_waits_for_its_slow_endpoints_and_the_whole_site_does_not(m
     assert [pauses.begin(one, 7)[1] > 0 for one in (1, 2)] == [False, True]
 
 
+@pytest.mark.parametrize("is_limited", [True, False], ids=["limited", "control: only slow deliveries are"])
+def test_many_deliveries_that_are_just_not_slow_leave_half_of_the_threads(
+    monkeypatch: pytest.MonkeyPatch, is_limited: bool
+) -> None:
+    """A: has a thousand deliveries of 1.9 s each waiting, and asks with each free thread; B: asks once a second."""
+    clock, pauses = Clock(monkeypatch), endpoint_pauses.EndpointPauses()
+    if not is_limited:
+        monkeypatch.setattr(endpoint_pauses, "USED_SECONDS_MAX", float("inf"))
+    took, minutes = endpoint_pauses.SLOW_SECONDS - 0.1, 2
+    waiting = [clock.now] * 1_000
+    under_way: list[float] = []
+    asked = begun = free = 0
+    for _ in range(600 * minutes):
+        clock.now += 0.1
+        for begun_at in [one for one in under_way if clock.now - one >= took]:
+            under_way.remove(begun_at)
+            pauses.end(1, 7, begun_at, is_answered=True)
+        for at in [at for at, due in enumerate(waiting) if due <= clock.now]:
+            if len(under_way) < webhook_delivery.CONCURRENT_MAX:
+                asked += 1
+                begun_at, wait_seconds = pauses.begin(1, 7)
+                waiting[at] = clock.now + wait_seconds if wait_seconds else float("inf")
+                if not wait_seconds:
+                    under_way.append(begun_at)
+                    begun += 1
+        free += len(under_way) <= endpoint_pauses.THREADS
+    if is_limited:
+        assert free > 0.9 * 600 * minutes
+        assert 0.8 * 60 * minutes * endpoint_pauses.THREADS / took < begun, "A has its share"
+        assert asked < 10_000, "a delivery that waits asks about twice a minute"
+    else:
+        assert free < 0.1 * 600 * minutes
+    assert pauses.begin(9, 8)[1] == 0
+
+
 def test_an_organizer_has_a_limit_of_active_endpoints(browser: Client) -> None:
     organizer = make_organizer()
     event = make_event(organizer=organizer.slug)
