@@ -40,9 +40,9 @@ def run(bench: Bench) -> Findings:
             compare("4a", "two named seats, one hot section, 128 buyers ÷ pgbench, one statement, 32 clients", ours,
                     found["alone"], acceptable=0.6, goal=1.2),
             compare("4b", "the same ÷ pgbench with a hot counter of the section", ours, found["counted"],
-                    acceptable=4, goal=8),
+                    acceptable=2, goal=3),
             compare("4c", "the same ÷ the idiomatic DRF and ORM hold", ours, found["idiomatic"],
-                    acceptable=15, goal=25),
+                    acceptable=5, goal=8),
             compare("4-lean", "the same ÷ pgbench on lean tables", ours, found["lean"], acceptable=None, goal=None),
         ]
     )  # fmt: skip
