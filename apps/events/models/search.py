@@ -79,6 +79,10 @@ class SearchPosting(models.Model):
     number = models.PositiveIntegerField(db_index=True)
     weight = models.PositiveSmallIntegerField(help_text="10, 5, 3 or 1.")
 
+    class Meta:
+        # A search reads a term's postings from this index alone: those of one term are spread over the whole table.
+        indexes = [models.Index(fields=["term", "weight", "number"], name="postings_of_terms")]
+
     def __str__(self) -> str:
         return f"term {self.term_id} in {self.number}"
 

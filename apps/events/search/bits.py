@@ -5,11 +5,20 @@ operation of the processor works on 64 documents, and sums, comparisons and the 
 dozen operations on integers of 12 kB, however many documents match.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+_DENSE = 100
+"""A set of more than one document in this many is faster to write as binary digits."""
 
 
-def set_of(numbers: Iterable[int], size: int) -> int:
+def set_of(numbers: Sequence[int], size: int) -> int:
     """Return the set of these documents, all below `size`."""
+    if len(numbers) * _DENSE > size:
+        digits = bytearray(b"0") * size
+        for number in numbers:
+            digits[number] = 49  # b"1"
+        digits.reverse()
+        return int(digits, 2)
     found = bytearray((size >> 3) + 1)
     for number in numbers:
         found[number >> 3] |= 1 << (number & 7)

@@ -30,6 +30,8 @@ _BATCH = 1_000
 
 _change_counts = sql.load("apps.events", "change_term_counts")
 _take_changes = sql.load("apps.events", "take_search_changes")
+_lift_timeout = sql.load("apps.events", "lift_statement_timeout")
+_vacuum = sql.load("apps.events", "vacuum_postings")
 _copy_postings = sql.load("apps.events", "copy_search_postings")
 
 
@@ -120,6 +122,14 @@ def rebuild() -> int:
         count = _write_all(state.version, kept)
         state.save(update_fields=["version", "generation"])
     return count
+
+
+def vacuum() -> None:
+    """Vacuum the postings after a rebuild, so that searches read them from their index alone. No transaction may be
+    open. Lifts the statement timeout of this connection."""
+    with connection.cursor() as cursor:
+        _lift_timeout.count(cursor)
+        _vacuum.count(cursor)
 
 
 def _write_all(version: int, kept: Mapping[int, Stock]) -> int:

@@ -8,6 +8,7 @@ memory, except the postings of words that this process has not needed before, wh
 import threading
 import time
 from array import array
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -324,7 +325,8 @@ class Index:
                 numbers = array("I", bytes(packed))
                 numbers.byteswap()
                 # Documents that were indexed after the last refresh are added by the next one.
-                by_term[term_id][weight] = bits.set_of((number for number in numbers if number < size), size)
+                known = numbers[: bisect_left(numbers, size)]
+                by_term[term_id][weight] = bits.set_of(known, size)
         for term_id, levels in by_term.items():
             read: Levels = tuple(levels.get(weight, 0) for weight in WEIGHTS)  # type: ignore[assignment]
             self._terms[term_id] = read

@@ -194,6 +194,7 @@ def measure(size: int, count: int) -> dict[str, tuple[float, float]]:
     print(f"{size:,} events written in {time.monotonic() - begun:.0f} s; ", end="")
     begun = time.monotonic()
     index_writer.rebuild()
+    index_writer.vacuum()
     print(f"indexed in {time.monotonic() - begun:.0f} s; ", end="")
     memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begun = time.monotonic()

@@ -17,4 +17,5 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         begun = time.monotonic()
         count = index_writer.rebuild()
+        index_writer.vacuum()
         self.stdout.write(f"{count} events indexed in {time.monotonic() - begun:.1f} s")
