@@ -152,6 +152,7 @@ hold_limit = ConcurrencyLimit(
     alone_max=settings.LANE_HOLDS_MAX,
     beside_max=settings.LANE_HOLDS_BESIDE_MAX,
     waiting_max=settings.LANE_HOLDS_WAITING_MAX,
+    late_seconds=settings.OVERLOAD_WAIT_MS / 1_000,
     knows=_is_known,
     activity=ActiveEvents(Path(settings.METRICS_FOLDER) / "active-events"),
 )

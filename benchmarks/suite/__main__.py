@@ -34,15 +34,16 @@ ROWS = {
     "4": "seats",
     "5": "refusals",
     "6": "joins",
-    "7": "hold_latency",
+    "7": "under_load.hold_latency",
     "8": "pages",
     "9": "events",
     "10": "growth",
     "11": "uncached_pages",
-    "12": "isolation",
+    "12": "under_load.isolation",
     "page": "kept_pages",
     "visit": "visits",
     "checkout": "checkouts",
+    "overload": "under_load.overload",
 }
 # Seats, old reservations, visitors waiting; each size ten times the one before.
 SIZES = {1: (5_000, 2_500, 5_000), 10: (50_000, 25_000, 50_000), 100: (500_000, 250_000, 500_000)}

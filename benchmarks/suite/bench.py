@@ -96,16 +96,10 @@ class Bench:
     def checkouts(self, deployment: Deployment) -> float:
         """Return checkouts committed per second, of as many reservations as a slice of holds makes, and remove all of
         them afterwards. Raises SuiteFailed if the ledger has another number of orders than there were responses."""
-        facts = deployment.facts
-        tokens = deployment.tokens("arena")
-        holding = raw_requests.seat_holds("arena", facts["section"], facts["section_seats"] - 2, tokens)
-        self.flow(deployment.web_port, holding, connections=BUYERS)
-        token_of = {raw_requests.entry_of(token): token for token in tokens}
+        requests = self.checkouts_to_send(deployment)
+        flow = self.flow(deployment.web_port, requests, connections=BUYERS, statuses=True)
+        self.settle()
         with deployment.ledger() as on:
-            held = on.execute(_HELD).fetchall()
-            requests = raw_requests.checkouts((reservation, token_of[entry]) for reservation, entry in held)
-            flow = self.flow(deployment.web_port, requests, connections=BUYERS, statuses=True)
-            self.settle()
             ((placed,),) = on.execute(
                 "SELECT count(*) FROM outbox_outboxmessage WHERE topic = 'orders.charge'"
             ).fetchall()
@@ -113,6 +107,17 @@ class Bench:
         if set(flow.statuses) - {200, 202} or abs(placed - flow.responses) > 2 * BUYERS:
             raise SuiteFailed(f"the ledger has {placed} charges; the statuses of checkouts were {flow.statuses}")
         return flow.good_rate
+
+    def checkouts_to_send(self, deployment: Deployment) -> list[bytes]:
+        """Hold two named seats each for a slice, and return the requests for the checkouts of these reservations."""
+        facts = deployment.facts
+        tokens = deployment.tokens("arena")
+        holding = raw_requests.seat_holds("arena", facts["section"], facts["section_seats"] - 2, tokens)
+        self.flow(deployment.web_port, holding, connections=BUYERS)
+        token_of = {raw_requests.entry_of(token): token for token in tokens}
+        with deployment.ledger() as on:
+            held = on.execute(_HELD).fetchall()
+        return raw_requests.checkouts((reservation, token_of[entry]) for reservation, entry in held)
 
     def refusals(self, deployment: Deployment) -> float:
         """Return sold-out responses per second. Raises SuiteFailed if there are other responses."""

@@ -5,6 +5,9 @@ So however many requests one event has, only a few of them can be ahead of anoth
 Redis and in PostgreSQL. While no other event is active, an event may have more requests under way, since larger batches
 are cheaper.
 
+While more requests wait than may run together, those that have waited for `late_seconds` are refused: under
+overload every client soon has an answer, and the requests that are handled are young.
+
 A low limit alone does not help while requests never stop: a process that receives more than it can handle keeps every
 processor busy. So while another event is active, a busy event's requests are handled in groups. The requests of a group
 run together, which is cheapest. After each group the event pauses, in every process, so it uses a fifth of the time at
@@ -62,7 +65,8 @@ class _EventQueue:
 class ConcurrencyLimit:
     """Limits the concurrent requests of each event, on the thread of one event loop. `alone_max` and `beside_max`: how
     many an event may have under way while no other event is active, and while one is. `waiting_max`: how many of one
-    event may wait; further ones are refused. `knows`: returns whether an event exists, as far as this process knows.
+    event may wait; further ones are refused. `late_seconds`: how long one may wait while more than `alone_max` wait.
+    `knows`: returns whether an event exists, as far as this process knows.
     `activity`: the events active on this machine. Raises ImproperlyConfigured for limits that admit no request."""
 
     def __init__(
@@ -72,6 +76,7 @@ class ConcurrencyLimit:
         alone_max: int,
         beside_max: int,
         waiting_max: int,
+        late_seconds: float,
         knows: Callable[[str], bool],
         activity: ActiveEvents,
     ) -> None:
@@ -83,6 +88,7 @@ class ConcurrencyLimit:
         self._alone_max = alone_max
         self._beside_max = beside_max
         self._waiting_max = waiting_max
+        self._late_seconds = late_seconds
         self._queues: dict[str, _EventQueue] = {}
         self._tidied_at = 0.0
         self._waiting = _waiting.labels(name)
@@ -160,7 +166,10 @@ class ConcurrencyLimit:
 
     def _refuse_late(self, queue: _EventQueue, now: float) -> None:
         """Refuse requests that have waited too long."""
-        while queue.waiting and now - queue.waiting[0][0] > WAIT_SECONDS_MAX:
+        while queue.waiting:
+            is_overload = len(queue.waiting) > self._alone_max
+            if now - queue.waiting[0][0] <= (self._late_seconds if is_overload else WAIT_SECONDS_MAX):
+                return
             _, turn = queue.waiting.popleft()
             self._waiting.dec()
             if not turn.done():

@@ -21,12 +21,22 @@ from apps.kernel.http import problems
 from tests.support.connections import connection, request
 from tests.support.event_loops import run_loop_once
 
+LATE_SECONDS = 0.25
+
 
 def make_limit(**given: Any) -> ConcurrencyLimit:
     if "activity" not in given:
         given["activity"] = ActiveEvents(Path(mkdtemp(prefix="fairgate-limit-")) / "active")
     return ConcurrencyLimit(
-        "tests", **{"alone_max": 2, "beside_max": 1, "waiting_max": 2, "knows": lambda event: True, **given}
+        "tests",
+        **{
+            "alone_max": 2,
+            "beside_max": 1,
+            "waiting_max": 2,
+            "late_seconds": LATE_SECONDS,
+            "knows": lambda event: True,
+            **given,
+        },
     )
 
 
@@ -94,7 +104,7 @@ class Requests:
 
 def busy_event_beside_another() -> Requests:
     """Two requests of the event are running and five wait, named by their numbers."""
-    requests = Requests(beside_max=2, waiting_max=9)
+    requests = Requests(alone_max=9, beside_max=2, waiting_max=9)
     assert requests.begin("quiet")
     assert [requests.begin("hot") for _ in range(2)] == [True, True]
     assert not any(requests.begin("hot", str(number)) for number in range(5))
@@ -187,6 +197,18 @@ async def test_a_request_that_has_waited_too_long_is_refused_even_if_no_other_en
     assert (requests.started, requests.refused) == (["1"], ["2"])
     requests.limit.leave("a")
     assert requests.begin("a")
+
+
+async def test_under_overload_requests_that_have_waited_a_while_are_refused_until_the_queue_is_short(
+    clocks: Clocks,
+) -> None:
+    requests = Requests(alone_max=2, waiting_max=9)
+    assert [requests.begin("a", name) for name in "12345"] == [True, True, False, False, False]
+    await clocks.run(LATE_SECONDS + 2 * module.CHECK_SECONDS)
+    assert (requests.started, requests.refused) == (["1", "2"], ["3"]), "two may wait as long as two run"
+    requests.limit.leave("a")
+    await run_loop_once()
+    assert (requests.started, requests.refused) == (["1", "2", "4"], ["3"])
 
 
 async def test_a_request_that_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_starts(
