@@ -1,4 +1,4 @@
-"""The schedule of Celery beat: housekeeping that may be skipped or repeated (docs/adr/0036-scheduler-beside-beat.md)"""
+"""The schedule of Celery beat: housekeeping that may be skipped or repeated (docs/adr, number 36)."""
 
 from datetime import timedelta
 

@@ -1,10 +1,13 @@
 """Admin of feeds: what waits in each, and its dead letters. Programs create and use feeds over the API."""
 
+from datetime import timedelta
 from typing import Any
 
-from django.contrib import admin, messages
+from django.contrib import admin
+from django.contrib import messages as notices
 from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest
+from django.template.defaultfilters import filesizeformat
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
@@ -20,14 +23,14 @@ from apps.orders.models import FeedKey
 @admin.register(Feed)
 class FeedAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     organizer_path = "pk"  # Plain ids: the kernel knows no organizers.
-    list_display = ["name", "owner", "message_count", "oldest", "dead_count", "byte_count", "created_at"]
+    list_display = ["name", "owner", "messages", "oldest", "dead", "size", "created_at"]
     search_fields = ["=name"]
     search_help_text = "The complete name of a feed."
     fields = [
-        "name", "owner", "message_count", "oldest", "dead_count", "byte_count", "deleted_count", "retention_seconds",
-        "receives_max", "created_at", "dead_letters",
+        "name", "owner", "messages", "oldest", "dead", "size", "retention", "most_receives", "created_at",
+        "dead_letters",
     ]  # fmt: skip
-    readonly_fields = ["owner", "oldest", "dead_letters"]
+    readonly_fields = ["owner", "messages", "oldest", "dead", "size", "retention", "most_receives", "dead_letters"]
     actions = ["redrive"]
     action_permissions = {"redrive": "feeds.change_feed"}
 
@@ -48,6 +51,27 @@ class FeedAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     @admin.display(description="organizer", ordering="organizer_id")
     def owner(self, feed: Any) -> str:
         return feed.owner_name or str(feed.organizer_id)
+
+    @admin.display(description="messages", ordering="message_count")
+    def messages(self, feed: Feed) -> int:
+        return feed.message_count
+
+    @admin.display(description="dead letters", ordering="dead_count")
+    def dead(self, feed: Feed) -> int:
+        return feed.dead_count
+
+    @admin.display(description="size", ordering="byte_count")
+    def size(self, feed: Feed) -> str:
+        return filesizeformat(feed.byte_count)
+
+    @admin.display(description="keeps messages for")
+    def retention(self, feed: Feed) -> str:
+        start = feed.created_at
+        return timesince(start, start + timedelta(seconds=feed.retention_seconds))
+
+    @admin.display(description="receives before a dead letter")
+    def most_receives(self, feed: Feed) -> int:
+        return feed.receives_max
 
     @admin.display(description="oldest waiting for")
     def oldest(self, feed: Any) -> str:
@@ -74,4 +98,4 @@ class FeedAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     @admin.action(description="Send dead letters again", permissions=["redrive"])
     def redrive(self, request: HttpRequest, queryset: QuerySet[Feed]) -> None:
         count = sum(feeds.redrive(feed.organizer_id, feed.name) for feed in queryset)
-        messages.info(request, f"Sent again: {format_count(count, 'message')}.")
+        notices.info(request, f"Sent again: {format_count(count, 'message')}.")
