@@ -8,9 +8,10 @@ tickets, checks out, pays with a card whose success the provider reports later, 
 tickets. In the hall a buyer first wants two neighboring seats by name, and then the best available in one section after
 the other. Then mail catches up, and `audit` and `reconcile` run.
 
-Prints the seconds from the first request to the last tickets, and with `--plot` writes an SVG of holds, orders, tickets
-and mails over the seconds, read from the ledger. Exit status 1 unless every unit is sold to an order with tickets, each
-buyer has two or none, and both commands find nothing.
+Prints, from the ledger, the seconds from the first hold to the last tickets, and how long it takes until the last buyer
+has seen tickets (their polls wait for a connection behind the joins of those who will find nothing). With `--plot` it
+writes an SVG of holds, orders, tickets and mails over the seconds. Exit status 1 unless every unit is sold to an order
+with tickets, each buyer has two or none, and both commands find nothing.
 """
 
 import argparse
@@ -52,7 +53,12 @@ SELECT (SELECT count(*) FROM orders_ticket AS ticket JOIN orders_order AS one ON
        (SELECT count(*) FROM orders_order AS one WHERE one.event_id = event.id AND one.status = 'confirmed'),
        (SELECT count(*) FROM (SELECT FROM reservations_reservation AS owner
                               WHERE owner.event_id = event.id AND owner.status = 'confirmed'
-                              GROUP BY owner.buyer HAVING count(*) > 1) AS twice)
+                              GROUP BY owner.buyer HAVING count(*) > 1) AS twice),
+       (SELECT extract(epoch FROM max(ticket.issued_at) - min(owner.created_at))::float8
+        FROM orders_ticket AS ticket
+        JOIN orders_order AS one ON one.id = ticket.order_id
+        JOIN reservations_reservation AS owner ON owner.id = one.reservation_id
+        WHERE one.event_id = event.id)
 FROM events_event AS event WHERE event.slug = %s
 """
 _MOMENTS = """
@@ -160,8 +166,8 @@ def _rush(
     bought = [moment for moment in moments if moment is not None]
     result = Result(slug, max(bought) - begun, began_at, len(bought), len(moments) - len(bought), postponed)
     print(
-        f"  {result.seconds:.1f} s until the last tickets: {result.bought:,} bought, {result.refused:,} found nothing, "
-        f"{result.postponed:,} requests were asked to come back",
+        f"  {result.seconds:.1f} s until the last buyer has seen tickets: {result.bought:,} bought, "
+        f"{result.refused:,} found nothing, {result.postponed:,} requests were asked to come back",
         flush=True,
     )
     return result
@@ -193,8 +199,8 @@ def _verdict(deployment: Deployment, options: argparse.Namespace, results: Seque
         if left != [(0,)]:
             failed.append("mail")
         for result, units in zip(results, (options.tickets, options.seats), strict=True):
-            ((tickets, orders, twice),) = ledger.execute(_SOLD, [result.slug]).fetchall()
-            print(f"{result.slug}: {tickets:,} of {units:,} units have tickets, in {orders:,} orders")
+            ((tickets, orders, twice, seconds),) = ledger.execute(_SOLD, [result.slug]).fetchall()
+            print(f"{result.slug}: {tickets:,} of {units:,} units have tickets ({orders:,} orders), {seconds:.1f} s")
             if (tickets, orders, twice) != (units, result.bought, 0):
                 failed.append(result.slug)
         if options.plot:

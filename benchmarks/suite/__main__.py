@@ -42,7 +42,8 @@ ROWS = {
     "12": "under_load.isolation",
     "page": "kept_pages",
     "visit": "visits",
-    "checkout": "checkouts",
+    "checkout": "orders.checkouts",
+    "sale": "orders.sales",
     "overload": "under_load.overload",
 }
 # Seats, old reservations, visitors waiting; each size ten times the one before.

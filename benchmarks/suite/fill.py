@@ -4,8 +4,9 @@
 
 Runs in the environment of the deployment (DATABASE_URL, REDIS_URL, SECRET_KEY). It creates an arena with this many
 seats, in sections of up to 50,000, and a floor; as many old reservations in its ledger; a queue with this many
-visitors; a sold-out event; and small events that are on sale. FOLDER gets `facts.json`, which describes the data, and
-the tokens of buyers and waiting visitors, one per line. Rows are written as the services would leave them.
+visitors; a sold-out event; small events that are on sale; and one whose seats are sold for good. FOLDER gets
+`facts.json`, which describes the data, and the tokens of buyers and waiting visitors, one per line. Rows are written as
+the services would leave them.
 """
 
 import json
@@ -20,6 +21,8 @@ SECTION_SEATS_MAX = 50_000
 BUYERS = 30_000
 """Visitors who may hold in the arena, each once in a slice."""
 GONE_BUYERS = 5_000
+SALES_SEATS = 10_000
+"""Seats that are sold while sales are measured, and stay sold."""
 WAITING_TOKENS = 20_000
 ADMITTED_MAX = 5_000
 """Upper limit of admissions during a measurement: visitors near the head do not poll."""
@@ -92,6 +95,8 @@ def fill(folder: Path, seats: int, old: int, waiting: int, small_events: int) ->
         _set_head(show.event.id, buyers)
         _write(folder / f"{show.event.slug}.tokens", tokens(show.event, buyers))
         shows.append(show.event.slug)
+
+    halls.make_seated_event("sales", sections=1, seats_per_section=SALES_SEATS, floor=10)
 
     section_seats = min(seats, SECTION_SEATS_MAX)
     arena = halls.make_seated_event(
