@@ -1,5 +1,6 @@
 """Admin of the catalog: venues, plans from files, drafts and their publication. Published events are read-only."""
 
+from contextlib import suppress
 from typing import Any
 
 from django import forms
@@ -31,7 +32,7 @@ from apps.events.organizers import admin as organizers_admin
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
 from apps.events.organizers.event_values import EventValuesMixin
 from apps.events.organizers.membership_backend import permitted_organizers
-from apps.events.plans import Plan, PlanError, parse_plan
+from apps.events.plans import Plan, PlanError, parse_alone
 from apps.events.preview import pages as preview
 from apps.events.publication import EventRefused, lock_event, publish_event
 from apps.events.scheduled_tasks import admin as tasks_admin
@@ -99,6 +100,24 @@ class VenueAdmin(DeclaredFiltersMixin, admin.ModelAdmin):
     prepopulated_fields = {"slug": ("name",)}
 
 
+def read_plan(file: UploadedFile) -> tuple[bytes, Plan]:
+    """Return the file's bytes and its plan; a file is read once. Raises PlanError, each time for the same file."""
+    kept: dict[str, Any] = vars(file)
+    if "plan" not in kept:
+        limits = plan_limits()
+        try:
+            if file.size is None or file.size > limits.file_bytes_max:
+                raise PlanError("", f"the file is larger than {limits.file_bytes_max / 1024 / 1024:.0f} MiB")
+            data = file.read()
+            kept["plan"] = data, parse_alone(data, limits)
+        except PlanError as error:
+            kept["plan"] = error
+    if isinstance(kept["plan"], PlanError):
+        raise kept["plan"]
+    found: tuple[bytes, Plan] = kept["plan"]
+    return found
+
+
 class SeatingPlanForm(OwnedForm):
     """Uploads a plan as a file; an error names its place in the file."""
 
@@ -117,12 +136,8 @@ class SeatingPlanForm(OwnedForm):
 
     def clean_file(self) -> UploadedFile:
         file: UploadedFile = self.cleaned_data["file"]
-        limits = plan_limits()
-        if file.size is None or file.size > limits.file_bytes_max:
-            raise forms.ValidationError(f"the file is larger than {limits.file_bytes_max / 1024 / 1024:.0f} MiB")
-        self.bytes_read = file.read()
         try:
-            self.plan = parse_plan(self.bytes_read, limits)
+            self.bytes_read, self.plan = read_plan(file)
         except PlanError as error:
             raise forms.ValidationError(f"{file.name}: {error}") from error
         return file
@@ -143,6 +158,13 @@ class SeatingPlanAdmin(OrganizerScopedAdmin):
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         return False
+
+    def changeform_view(self, request: HttpRequest, object_id: str | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Read an uploaded plan before Django's view begins its transaction, which would be idle for seconds."""
+        if object_id is None and self.has_add_permission(request) and (file := request.FILES.get("file")) is not None:
+            with suppress(PlanError):  # The form shows it.
+                read_plan(file)
+        return super().changeform_view(request, object_id, *args, **kwargs)
 
     def get_fields(self, request: HttpRequest, obj: SeatingPlan | None = None) -> tuple[str, ...]:
         if obj is None:

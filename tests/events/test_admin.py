@@ -2,12 +2,14 @@
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
 from apps.accounts.models import User
 from apps.events.creation import create_event
 from apps.events.models import Category, Event, Seat, SeatingPlan, Section, Venue
+from apps.events.plans import parse_plan, uploads
 from tests.support.events.factories import block, encoded, make_event, plan, spec
 
 pytestmark = pytest.mark.django_db
@@ -39,6 +41,21 @@ def test_an_invalid_file_is_refused_in_the_form_with_the_location(staff: Client)
     assert response.status_code == 200
     assert "zones[0].rows[0].seats[0].category" in response.content.decode()
     assert SeatingPlan.objects.count() == 0
+
+
+def test_one_plan_is_read_at_a_time_and_before_the_transaction(staff: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four large plans at once kept all threads busy; a transaction that was idle meanwhile ended with a 500."""
+    depth = len(connection.atomic_blocks)
+    depths: list[int] = []
+    monkeypatch.setattr(
+        uploads, "parse_plan", lambda *of: depths.append(len(connection.atomic_blocks)) or parse_plan(*of)
+    )
+    with uploads._reading:
+        response = _upload(staff, encoded(plan()))
+    assert "another seating plan is being read at the moment; send the form again" in response.content.decode()
+    assert (SeatingPlan.objects.count(), depths) == (0, [])
+    assert _upload(staff, encoded(plan())).status_code == 302
+    assert depths == [depth]
 
 
 def test_a_file_over_the_limit_is_refused_in_the_form(staff: Client, settings) -> None:

@@ -1,7 +1,8 @@
 """Receives a request's body before the request is forwarded, so that no thread of the site waits for a client.
 
 A body up to the API's limit is kept in memory. Only staff send larger ones (seating plans, posters): to the admin site,
-with the session of an active staff account. Their body goes to a temporary file; a process receives few at once.
+with the session of an active staff account that may create plans or events. Their body goes to a temporary file; a
+process receives few at once, and one of each account.
 """
 
 import asyncio
@@ -31,8 +32,9 @@ UPLOAD_PATH = "/admin/"
 SMALL_BYTES_MAX = 32 * 1024
 LARGER_BODIES_MAX = 400
 """Bodies of more than SMALL_BYTES_MAX, other than uploads, that a process of `web` keeps in memory: 100 MiB."""
-UPLOADS_MAX = 2
-"""Uploads that a process of `web` receives at once."""
+UPLOADS_MAX = 4
+"""Uploads that a process of `web` receives at once, each of another account."""
+UPLOAD_PERMISSIONS = ("events.add_seatingplan", "events.add_event", "events.change_event")
 RETRY_SECONDS = 10
 _READ_BYTES = 256 * 1024
 _SESSION_KEY = re.compile(r"[a-z0-9]{8,40}")
@@ -126,23 +128,24 @@ class Uploads:
     """The uploads of staff that this process is receiving."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._accounts: set[int] = set()
 
     @asynccontextmanager
     async def receive(self, scope: Scope, body: RequestBody) -> AsyncIterator[IO[bytes]]:
         """Receive the upload into a temporary file, which exists until the end of the context. Raises TooLarge if the
-        body is no upload of staff, Busy while too many others are received, and ClientDisconnected."""
+        body is no upload of staff, Busy while another one of the account or too many others are received, and
+        ClientDisconnected."""
         if not scope["path"].startswith(UPLOAD_PATH) or (body.declared or 0) > UPLOAD_BYTES_MAX:
             raise TooLarge
         try:
-            is_staff = await thread_pool.run_in_thread(is_staff_session, _session_key(scope))
+            account_id = await thread_pool.run_in_thread(find_uploader, _session_key(scope))
         except (OperationalError, InterfaceError) as error:
             raise from_exception(error) or Busy from error
-        if not is_staff:
+        if account_id is None:
             raise TooLarge
-        if self._count >= UPLOADS_MAX:
+        if account_id in self._accounts or len(self._accounts) >= UPLOADS_MAX:
             raise Busy("Other files are being uploaded.", retry_after_seconds=RETRY_SECONDS)
-        self._count += 1
+        self._accounts.add(account_id)
         try:
             with tempfile.TemporaryFile() as file:
                 async for chunk in body.chunks(UPLOAD_BYTES_MAX):
@@ -150,7 +153,7 @@ class Uploads:
                 file.seek(0)
                 yield file
         finally:
-            self._count -= 1
+            self._accounts.discard(account_id)
 
 
 async def read_file(file: IO[bytes]) -> AsyncIterator[bytes]:
@@ -169,12 +172,15 @@ class _ReadOnlySession(SessionStore):
     def cycle_key(self) -> None: ...
 
 
-def is_staff_session(key: str) -> bool:
-    """Return whether this is the session of an active staff account. Blocks."""
+def find_uploader(key: str) -> int | None:
+    """Return the active staff account that has this session and may send files; None for any other session. Blocks."""
     request = HttpRequest()
     request.session = _ReadOnlySession(key)
     user = get_user(request)
-    return user.is_active and bool(getattr(user, "is_staff", False))
+    if not user.is_active or not getattr(user, "is_staff", False) or not any(map(user.has_perm, UPLOAD_PERMISSIONS)):
+        return None
+    account_id: int = user.pk
+    return account_id
 
 
 def _session_key(scope: Scope) -> str:

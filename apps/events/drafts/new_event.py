@@ -32,7 +32,7 @@ from apps.events.models import Event, OnSale, Organizer, SeatingPlan, Venue
 from apps.events.models.catalog import SUMMARY_CHARACTERS_MAX
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.organizers.membership_backend import permitted_organizers
-from apps.events.plans import Plan, PlanError, from_layout, parse_plan
+from apps.events.plans import Plan, PlanError, from_layout, parse_alone
 from apps.events.plans.straight_rows import write_csv
 from apps.events.publication import PUBLISH_LOCK_MS, PUBLISH_STATEMENT_MS
 from apps.kernel import clock
@@ -241,7 +241,7 @@ class NewEventForm(forms.Form):
             raise forms.ValidationError(f"The file is larger than {limits.file_bytes_max / 1024 / 1024:.0f} MiB.")
         self.plan_bytes = file.read()
         try:
-            self.parsed = parse_plan(self.plan_bytes, limits)
+            self.parsed = parse_alone(self.plan_bytes, limits)
         except PlanError as error:
             raise forms.ValidationError(f"{file.name}: {error}") from error
         return file
@@ -295,7 +295,7 @@ class NewEventForm(forms.Form):
             return
         self.plan_bytes = write_csv([section.rows for section in sections])
         try:
-            self.parsed = parse_plan(self.plan_bytes, plan_limits())
+            self.parsed = parse_alone(self.plan_bytes, plan_limits())
         except PlanError as error:
             self.add_error("seating", str(error))
             return

@@ -5,13 +5,15 @@ import random
 from typing import Any, ClassVar
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
-from django.db import InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError
 from django.http import Http404, HttpResponse, JsonResponse, UnreadablePostError
 from rest_framework import exceptions
 
 from apps.kernel.http.request_types import AnyRequest
 
 CONTENT_TYPE = "application/problem+json"
+_IDLE_IN_TRANSACTION = "25P03"
+"""The SQLSTATE of a transaction that PostgreSQL has ended because its process was too slow."""
 
 
 class Problem(Exception):
@@ -219,6 +221,8 @@ def from_exception(error: BaseException) -> Problem | None:
             return TokenMissing()
         case exceptions.PermissionDenied() | PermissionDenied():
             return NotOwner()
+        case DatabaseError() if getattr(error.__cause__, "sqlstate", None) == _IDLE_IN_TRANSACTION:
+            return Busy()
         case OperationalError() | InterfaceError():
             # An error with an SQLSTATE comes from the server, as after a lock or statement timeout: it is busy.
             return Busy() if getattr(error.__cause__, "sqlstate", None) else DatabaseUnavailable()

@@ -15,7 +15,11 @@ from typing import Any
 import pytest
 import uvicorn
 from django.conf import settings
+from django.test import Client
 
+from apps.events.models import Role
+from tests.support.factories import make_member, make_organizer
+from tests.support.web_processes import wait_until
 from ticketing.devserver.ports import free_port
 from ticketing.server import request_body
 from ticketing.server.request_body import BODY_BYTES_MAX, UPLOAD_BYTES_MAX
@@ -342,8 +346,8 @@ def test_the_sites_response_is_streamed(front: int, site: Site) -> None:
 
 @pytest.fixture
 def staff(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every session is one of staff."""
-    monkeypatch.setattr(request_body, "is_staff_session", lambda key: True)
+    """Every session is that of a staff account of its own."""
+    monkeypatch.setattr(request_body, "find_uploader", hash)
 
 
 @pytest.mark.usefixtures("staff")
@@ -354,6 +358,35 @@ def test_a_large_upload_of_staff_goes_through_whole(front: int, site: Site) -> N
     assert ask(front, "POST", "/admin/upload", body)[0] == 200
     assert site.requests[0][3] == body
     assert site.requests[0][2]["connection"] == ["close"], "the connection is not reused"
+
+
+@pytest.mark.usefixtures("staff")
+def test_an_account_sends_one_upload_at_a_time(front: int, site: Site) -> None:
+    """While an account's upload arrives slowly, its next one is refused, and another account's is not."""
+    body = b"x" * (BODY_BYTES_MAX + 1)
+    head = (
+        f"POST /admin/upload HTTP/1.1\r\nHost: a\r\nCookie: sessionid=aaaaaaaa\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", front), timeout=WAIT_SECONDS_MAX) as connection:
+        connection.sendall(head.encode())
+        again = {"Cookie": "sessionid=aaaaaaaa"}
+        wait_until(lambda: ask(front, "POST", "/admin/upload", body, **again)[0] == 503, "the next one is refused")
+        assert ask(front, "POST", "/admin/upload", body, Cookie="sessionid=bbbbbbbb")[0] == 200
+        connection.sendall(body)
+        assert connection.recv(100).startswith(b"HTTP/1.1 200")
+    assert ask(front, "POST", "/admin/upload", body, Cookie="sessionid=aaaaaaaa")[0] == 200
+
+
+@pytest.mark.django_db
+def test_only_accounts_that_may_create_plans_or_events_upload(client: Client) -> None:
+    organizer = make_organizer()
+    found = {}
+    for role in (Role.ORGANIZER, Role.DOOR):
+        member = make_member(organizer, role)
+        client.force_login(member)
+        found[role] = request_body.find_uploader(client.session.session_key or "") == member.pk
+    assert found == {Role.ORGANIZER: True, Role.DOOR: False}
+    assert request_body.find_uploader("") is None
 
 
 def test_a_body_without_a_declared_length_reaches_the_site_with_one(front: int, site: Site) -> None:
