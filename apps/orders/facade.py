@@ -115,5 +115,10 @@ def handlers() -> list[TopicHandler]:
         TopicHandler(topics.CANCEL_EVENT, event_cancellation.continue_cancellation, timedelta(minutes=2)),
         TopicHandler(topics.NOTIFY_OF_SCHEDULE, notices.continue_notice, short, mail_options),
         TopicHandler(topics.SEND_SCHEDULE_NOTICE, notices.send_notice, short, few_options),
-        TopicHandler(sandbox.WEBHOOK_TOPIC, inbox.deliver_sandbox_webhook, short),
+        TopicHandler(
+            sandbox.WEBHOOK_TOPIC,
+            inbox.deliver_sandbox_webhook,
+            short,
+            {"list_handler": inbox.deliver_sandbox_webhooks},
+        ),
     ]

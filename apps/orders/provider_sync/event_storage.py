@@ -62,8 +62,16 @@ def receive(provider_name: str, raw: bytes, headers: Headers) -> bool:
 
     Raises ProviderNotFound, SignatureInvalid, MalformedBody; nothing is stored then.
     """
-    event = read_webhook(provider_name, raw, headers)
-    return event is not None and receive_all([Delivery(provider_name, event)])[0]
+    return receive_signed(provider_name, [(raw, headers)])[0]
+
+
+def receive_signed(provider_name: str, webhooks: Sequence[tuple[bytes, Headers]]) -> list[bool]:
+    """Store these webhooks as `receive` does, in one transaction. Return for each whether it was new. If one is
+    refused, none is stored."""
+    events = [read_webhook(provider_name, raw, headers) for raw, headers in webhooks]
+    deliveries = [Delivery(provider_name, event) for event in events if event is not None]
+    new = iter(receive_all(deliveries) if deliveries else ())
+    return [event is not None and next(new) for event in events]
 
 
 def receive_all(

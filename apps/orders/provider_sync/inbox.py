@@ -77,9 +77,19 @@ def _settle(locked: LockedPayment, message: ProviderMessage) -> str:
 
 
 def deliver_sandbox_webhook(message: outbox.Message) -> None:
-    """Update the charge in the sandbox's books and deliver the signed webhook to our inbox."""
+    """Outbox handler: update the charge in the sandbox's books and deliver the signed webhook to our inbox."""
+    deliver_sandbox_webhooks([message])
+
+
+def deliver_sandbox_webhooks(messages: Sequence[outbox.Message]) -> set[int]:
+    """Outbox list handler: deliver these webhooks as `deliver_sandbox_webhook` does, all or none; return no message."""
     if settings.PAYMENT_PROVIDER != sandbox.NAME:
-        return
-    occurred_at = datetime.fromisoformat(message.body["occurred_at"])
-    raw = sandbox.settle(message.body["key"], message.body.get("status", "succeeded"), occurred_at)
-    event_storage.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+        return set()
+    bodies = [message.body for message in messages]
+    webhooks = sandbox.settle_all(
+        [(body["key"], body.get("status", "succeeded"), datetime.fromisoformat(body["occurred_at"])) for body in bodies]
+    )
+    event_storage.receive_signed(
+        sandbox.NAME, [(raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)}) for raw in webhooks]
+    )
+    return set()

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 from django.core import mail
@@ -15,7 +16,7 @@ from apps.orders.cancellation import order_cancellation
 from apps.orders.errors import ProviderNotFound, SignatureInvalid
 from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
 from apps.orders.payments.providers import sandbox
-from apps.orders.payments.providers.protocol import ProviderFault
+from apps.orders.payments.providers.protocol import Kind, ProviderFault
 from apps.orders.provider_sync import event_storage, inbox
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
@@ -60,6 +61,22 @@ def test_a_late_payments_webhook_arrives_after_the_deadline() -> None:
     page = Client().get(order_link(order.pk), follow=True).content.decode()
     assert "/events/concert/choose" in page
     assert not Ticket.objects.exists()
+    assert_audit_clean()
+
+
+def test_a_list_of_webhooks_is_delivered_in_one_transaction_or_not_at_all() -> None:
+    event = make_event()
+    orders = [buy(hold(event, seats=[seat]), sandbox.LATE) for seat in ("hall-A-1", "hall-A-2", "hall-A-3")]
+    waiting = list(OutboxMessage.objects.filter(topic=sandbox.WEBHOOK_TOPIC).order_by("id"))
+    unknown = SimpleNamespace(body={**waiting[0].body, "key": "unknown"})
+    with pytest.raises(LookupError):
+        inbox.deliver_sandbox_webhooks([*waiting, unknown])
+    assert ProviderMessage.objects.filter(kind=Kind.SUCCEEDED).count() == 0
+    for _ in range(2):
+        assert inbox.deliver_sandbox_webhooks(waiting) == set(), "each is stored once"
+    assert ProviderMessage.objects.filter(kind=Kind.SUCCEEDED).count() == len(orders)
+    deliver_outbox()
+    assert [status_of(order) for order in orders] == ["refunded"] * 3, "the payments are late"
     assert_audit_clean()
 
 

@@ -146,15 +146,24 @@ def decide(charge_pk: int, status: str) -> Charge | None:
 def settle(key: str, status: str, occurred_at: datetime) -> bytes:
     """Set the charge to the webhook's status if its current status allows it. Return the unsigned webhook with this
     status, or with the cancellation if the charge is canceled."""
+    return settle_all([(key, status, occurred_at)])[0]
+
+
+def settle_all(changes: Sequence[tuple[str, str, datetime]]) -> list[bytes]:
+    """Settle these charges as `settle` does, in one transaction. Return their webhooks in the same order."""
     with store.transaction() as on:
-        row = _apply_due_change(on, _get(on, key), clock.process_now())
-        if status in _TRANSITIONS.get(row.status, ()):
-            row = _change_status(on, row, status, occurred_at)
-        if row.status == "canceled":
-            return messages.charge_event(row).raw
-        if row.status == status:
-            occurred_at = row.occurred_at
-        return messages.charge_message(row, status, occurred_at)
+        return [_settle(on, *change) for change in changes]
+
+
+def _settle(on: sqlite3.Connection, key: str, status: str, occurred_at: datetime) -> bytes:
+    row = _apply_due_change(on, _get(on, key), clock.process_now())
+    if status in _TRANSITIONS.get(row.status, ()):
+        row = _change_status(on, row, status, occurred_at)
+    if row.status == "canceled":
+        return messages.charge_event(row).raw
+    if row.status == status:
+        occurred_at = row.occurred_at
+    return messages.charge_message(row, status, occurred_at)
 
 
 def refund(request: RefundRequest) -> Refund | None:
