@@ -8,6 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.template import loader
 from django.utils.deprecation import MiddlewareMixin
+from django.utils.http import url_has_allowed_host_and_scheme
 
 from apps.kernel import rate_limits
 from apps.kernel.http import client_address, problems
@@ -109,6 +110,8 @@ def problem_response(request: HttpRequest, problem: problems.Problem) -> HttpRes
         return problems.respond(problem)
     title, detail = problem.page_texts or (problem.title, "")
     context = {"title": title, "detail": detail if problem.detail == problem.title else problem.detail}
+    if problem.status == 503:
+        context |= _way_back(request)
     match problem:
         case problems.NotFound():
             page = "404.html"
@@ -120,6 +123,16 @@ def problem_response(request: HttpRequest, problem: problems.Problem) -> HttpRes
     for name, value in problem.headers().items():
         response.headers[name] = value
     return response
+
+
+def _way_back(request: HttpRequest) -> dict[str, str]:
+    """Return the action of a page that says "try again": the same page, or the one whose form was sent."""
+    if request.method in ("GET", "HEAD"):
+        return {"action_url": request.get_full_path(), "action_label": "Try again"}
+    sender = request.headers.get("Referer", "")
+    if not url_has_allowed_host_and_scheme(sender, {request.get_host()}, require_https=request.is_secure()):
+        return {}
+    return {"action_url": sender, "action_label": "Go back and try again"}
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:

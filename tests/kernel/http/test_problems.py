@@ -1,11 +1,14 @@
-"""Problems that represent errors of the database."""
+"""Problems: those that represent errors of the database, and the way back from a page that shows one."""
 
 import threading
 
 import pytest
 from django.db import DatabaseError, connection, transaction
+from django.test import Client
 
 from apps.kernel.http import problems
+from apps.queue.entries import join
+from tests.support.factories import make_event
 
 
 def _idle_in_a_transaction() -> None:
@@ -21,3 +24,24 @@ def test_a_transaction_that_the_server_ended_as_idle_is_busy() -> None:
         _idle_in_a_transaction()
     connection.close()
     assert isinstance(problems.from_exception(ended.value), problems.Busy)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("sender", "action"),
+    [
+        ("http://testserver/events/concert/", 'href="http://testserver/events/concert/">Go back and try again'),
+        ("https://elsewhere.example/", ">See all events"),
+        ("", ">See all events"),
+    ],
+)
+def test_a_busy_page_leads_back_to_the_form(monkeypatch: pytest.MonkeyPatch, sender: str, action: str) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise problems.Busy
+
+    monkeypatch.setattr(join.joins, "submit_sync", refuse)
+    make_event()
+    shopper = Client(headers={"Referer": sender, "Sec-Fetch-Site": "same-origin"})
+    response = shopper.post("/events/concert/join", follow=True)
+    assert response.status_code == 503
+    assert action in response.content.decode()
