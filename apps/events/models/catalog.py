@@ -158,6 +158,8 @@ class Event(models.Model):
 
     class Meta:
         ordering = ["starts_at", "slug"]
+        # The catalog reads a page of it in this order.
+        indexes = [models.Index(fields=["starts_at", "slug"], name="event_start")]
         constraints = [
             models.CheckConstraint(condition=Q(currency__regex=r"^[A-Z]{3}$"), name="event_currency_is_iso"),
             models.CheckConstraint(
