@@ -1,8 +1,9 @@
 """API views of feeds. Each operation needs a feed key of the organizer with the operation's scope."""
 
-import json
 from typing import Any
 
+import msgspec
+from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -49,6 +50,13 @@ def _organizer_of(request: Request, *scopes: FeedKey.Scope) -> int:
 
 def _respond(data: dict[str, Any], status: int = 200) -> Response:
     return Response(data, status=status, headers=NO_STORE_HEADERS)
+
+
+def _respond_with_bodies(messages: list[dict[str, Any]]) -> HttpResponse:
+    """Respond with these messages. Their bodies are JSON text and are copied: parsing ten of them can take a quarter of a
+    second."""
+    content = msgspec.json.encode({"messages": messages})
+    return HttpResponse(content, content_type="application/json", headers=NO_STORE_HEADERS)
 
 
 def _state(state: feeds.FeedState) -> dict[str, Any]:
@@ -159,7 +167,7 @@ class FeedMessages(APIView):
         ],
         responses={200: FeedMessagesSerializer, **_REFUSALS},
     )
-    def get(self, request: Request, feed: str) -> Response:
+    def get(self, request: Request, feed: str) -> HttpResponse:
         organizer_id = _organizer_of(request, FeedKey.Scope.RECEIVE)
         received = feeds.receive(
             organizer_id,
@@ -169,22 +177,20 @@ class FeedMessages(APIView):
                 request, "visibility_seconds", 0, feeds.VISIBILITY_SECONDS_MAX, feeds.VISIBILITY_SECONDS_DEFAULT
             ),
         )
-        return _respond(
-            {
-                "messages": [
-                    {
-                        "id": one.id,
-                        "sequence": one.sequence,
-                        "key": one.key,
-                        "body": json.loads(one.body),
-                        "sent_at": clock.iso(one.sent_at),
-                        "receives": one.receives,
-                        "receipt_handle": one.receipt_handle,
-                        "visible_at": clock.iso(one.visible_at),
-                    }
-                    for one in received
-                ]
-            }
+        return _respond_with_bodies(
+            [
+                {
+                    "id": one.id,
+                    "sequence": one.sequence,
+                    "key": one.key,
+                    "body": msgspec.Raw(one.body.encode()),
+                    "sent_at": clock.iso(one.sent_at),
+                    "receives": one.receives,
+                    "receipt_handle": one.receipt_handle,
+                    "visible_at": clock.iso(one.visible_at),
+                }
+                for one in received
+            ]
         )
 
 
@@ -239,7 +245,7 @@ class DeadLetters(APIView):
         ],
         responses={200: DeadLettersSerializer, **_REFUSALS},
     )
-    def get(self, request: Request, feed: str) -> Response:
+    def get(self, request: Request, feed: str) -> HttpResponse:
         organizer_id = _organizer_of(request, FeedKey.Scope.MANAGE_FEEDS)
         dead = feeds.list_dead_letters(
             organizer_id,
@@ -247,21 +253,19 @@ class DeadLetters(APIView):
             bodies.read_query_number(request, "after", 0, SEQUENCE_MAX, 0),
             bodies.read_query_number(request, "n", 1, feeds.LISTED_MAX, feeds.LISTED_MAX),
         )
-        return _respond(
-            {
-                "messages": [
-                    {
-                        "id": one.id,
-                        "sequence": one.sequence,
-                        "key": one.key,
-                        "body": json.loads(one.body),
-                        "sent_at": clock.iso(one.sent_at),
-                        "receives": one.receives,
-                        "dead_at": clock.iso(one.dead_at),
-                    }
-                    for one in dead
-                ]
-            }
+        return _respond_with_bodies(
+            [
+                {
+                    "id": one.id,
+                    "sequence": one.sequence,
+                    "key": one.key,
+                    "body": msgspec.Raw(one.body.encode()),
+                    "sent_at": clock.iso(one.sent_at),
+                    "receives": one.receives,
+                    "dead_at": clock.iso(one.dead_at),
+                }
+                for one in dead
+            ]
         )
 
 
