@@ -209,7 +209,7 @@ class Request:
         # Comparing the usual spelling first is quicker.
         if self.headers.plain(b"content-type") != b"application/json" and self.content_type != "application/json":
             raise problems.WrongContentType
-        value = json_body.read_json(raw)
+        value = json_body.read_json(raw, values_max=json_body.FEW_VALUES_MAX)
         if not isinstance(value, dict):
             raise problems.Invalid("a JSON object is expected")
         return value

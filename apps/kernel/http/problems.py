@@ -2,6 +2,7 @@
 
 import math
 import random
+from itertools import islice
 from typing import Any, ClassVar
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig, SuspiciousOperation
@@ -12,6 +13,7 @@ from rest_framework import exceptions
 from apps.kernel.http.request_types import AnyRequest
 
 CONTENT_TYPE = "application/problem+json"
+ERRORS_MAX = 20
 _IDLE_IN_TRANSACTION = "25P03"
 """The SQLSTATE of a transaction that PostgreSQL has ended because its process was too slow."""
 
@@ -60,12 +62,15 @@ class StaffProblem(Problem):
 
 
 class Invalid(Problem):
-    """Input that can never succeed as sent. `errors` maps each invalid field to its error."""
+    """Input that can never succeed as sent. `errors` maps each invalid field to its error, up to ERRORS_MAX fields."""
 
     type, status, title = "invalid", 422, "The request is not valid."
 
     def __init__(self, errors: dict[str, Any] | str) -> None:
         found = {"body": errors} if isinstance(errors, str) else errors
+        if len(found) > ERRORS_MAX:
+            others = len(found) - ERRORS_MAX
+            found = dict(islice(found.items(), ERRORS_MAX)) | {"body": f"{others} more errors"}
         super().__init__("; ".join(f"{field}: {_flat(what)}" for field, what in found.items()), errors=found)
 
 

@@ -81,6 +81,9 @@ def read_email(payload: Mapping[str, Any], errors: dict[str, str], *, default: s
             _check_email(address)
         except ValidationError:
             errors["email"] = "is not a valid email address"
+        if address.endswith("]"):
+            # The validator accepts addresses of hosts, with which the mail server could be sent to its own network.
+            errors["email"] = "needs the name of a domain"
     return address
 
 

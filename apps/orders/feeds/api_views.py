@@ -53,8 +53,8 @@ def _respond(data: dict[str, Any], status: int = 200) -> Response:
 
 
 def _respond_with_bodies(messages: list[dict[str, Any]]) -> HttpResponse:
-    """Respond with these messages. Their bodies are JSON text and are copied: parsing ten of them can take a quarter of a
-    second."""
+    """Respond with these messages. Their bodies are JSON text and are copied: parsing ten of them can take a quarter of
+    a second."""
     content = msgspec.json.encode({"messages": messages})
     return HttpResponse(content, content_type="application/json", headers=NO_STORE_HEADERS)
 

@@ -45,3 +45,10 @@ def test_a_busy_page_leads_back_to_the_form(monkeypatch: pytest.MonkeyPatch, sen
     response = shopper.post("/events/concert/join", follow=True)
     assert response.status_code == 503
     assert action in response.content.decode()
+
+
+def test_a_refusal_names_twenty_errors_at_most() -> None:
+    refused = problems.Invalid({f"field {number}": "unknown field" for number in range(1_000)})
+    errors = refused.document()["errors"]
+    assert (len(errors), errors["body"]) == (21, "980 more errors")
+    assert len(refused.detail) < 1_000
