@@ -187,7 +187,7 @@ UNACCEPTABLE: list[tuple[Any, str]] = [
     ({"seats": ["x" * 10_000]}, "seats"),
     ({"seats": ["hall-A-1", "hall-A-1"]}, "seats"),
     ({"seats": [f"hall-A-{number}" for number in range(1, 10)]}, "seats"),
-    ({"seats": ["hall-A-1"] * 10_000}, "seats"),
+    ({"seats": ["hall-A-1"] * 900}, "seats"),
     ({"seats": ["hall-A-1"], "color": "red"}, "color"),
     ({"seats": ["hall-A-1"], "__proto__": {}}, "__proto__"),
     *[
