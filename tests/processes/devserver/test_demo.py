@@ -87,7 +87,13 @@ def running(checkout: Path, port: int, **more: str) -> Iterator[tuple[subprocess
         text=True,
         start_new_session=True,
     )
-    watchdog = threading.Timer(READY_SECONDS_MAX, demo.kill)
+
+    def give_up() -> None:
+        # Its processes have the other end of the pipe too: reading would never end.
+        demo.kill()
+        end(lambda: left_in(checkout), polite_seconds=0)
+
+    watchdog = threading.Timer(READY_SECONDS_MAX, give_up)
     watchdog.start()
     output: list[str] = []
     assert demo.stdout

@@ -157,12 +157,12 @@ def test_staff_upload_large_files_and_no_other_client_does(server: Web) -> None:
 
 
 def test_few_uploads_are_received_at_once(server: Web) -> None:
-    cookie = session_of(is_staff=True)
-    sent = head("POST", "/admin/events/event/add/", 1_000_000, f"Cookie: {cookie}") + b"x" * 900_000
+    """An account sends one upload at a time, so each of these has an account of its own."""
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(server.connect()) for _ in range(UPLOADS_MAX + 4)]
         for client in clients:
-            client.sendall(sent)
+            cookie = session_of(is_staff=True)
+            client.sendall(head("POST", "/admin/events/event/add/", 1_000_000, f"Cookie: {cookie}") + b"x" * 900_000)
 
         def answered() -> list[socket.socket]:
             return select.select(clients, [], [], 0)[0]
@@ -180,8 +180,8 @@ def test_few_uploads_are_received_at_once(server: Web) -> None:
 
 
 def session_of(*, is_staff: bool) -> str:
-    """Log a new account in, and return its cookie."""
-    user = get_user_model().objects.create_user(f"user-{uuid.uuid4().hex}", is_staff=is_staff)
+    """Log a new account in, with all permissions if it is staff, and return its cookie."""
+    user = get_user_model().objects.create_user(f"user-{uuid.uuid4().hex}", is_staff=is_staff, is_superuser=is_staff)
     client = Client()
     client.force_login(user)
     return f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"

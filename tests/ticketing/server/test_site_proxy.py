@@ -345,8 +345,8 @@ def test_the_sites_response_is_streamed(front: int, site: Site) -> None:
 
 
 @pytest.fixture
-def staff(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every session is that of a staff account of its own."""
+def staff(db: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every session is that of a staff account of its own. The thread that finds it may have a connection already."""
     monkeypatch.setattr(request_body, "find_uploader", hash)
 
 
