@@ -59,6 +59,18 @@ def _respond_with_bodies(messages: list[dict[str, Any]]) -> HttpResponse:
     return HttpResponse(content, content_type="application/json", headers=NO_STORE_HEADERS)
 
 
+def _content(one: feeds.ReceivedMessage | feeds.DeadLetter) -> dict[str, Any]:
+    """Return the fields that received messages and dead letters have in common."""
+    return {
+        "id": one.id,
+        "sequence": one.sequence,
+        "key": one.key,
+        "body": msgspec.Raw(one.body.encode()),
+        "sent_at": clock.iso(one.sent_at),
+        "receives": one.receives,
+    }
+
+
 def _state(state: feeds.FeedState) -> dict[str, Any]:
     return {
         "name": state.name,
@@ -180,12 +192,7 @@ class FeedMessages(APIView):
         return _respond_with_bodies(
             [
                 {
-                    "id": one.id,
-                    "sequence": one.sequence,
-                    "key": one.key,
-                    "body": msgspec.Raw(one.body.encode()),
-                    "sent_at": clock.iso(one.sent_at),
-                    "receives": one.receives,
+                    **_content(one),
                     "receipt_handle": one.receipt_handle,
                     "visible_at": clock.iso(one.visible_at),
                 }
@@ -256,12 +263,7 @@ class DeadLetters(APIView):
         return _respond_with_bodies(
             [
                 {
-                    "id": one.id,
-                    "sequence": one.sequence,
-                    "key": one.key,
-                    "body": msgspec.Raw(one.body.encode()),
-                    "sent_at": clock.iso(one.sent_at),
-                    "receives": one.receives,
+                    **_content(one),
                     "dead_at": clock.iso(one.dead_at),
                 }
                 for one in dead
