@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import psycopg
 from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
@@ -46,18 +47,19 @@ class Fault:
     struck_at: str = ""
     """Empty if it struck nothing."""
     commits: int = 0
+    """The commits of what was written before it struck."""
     calls: int = 0
     """The number of calls made before it struck."""
     commits_after: int = 0
-    """The commits made by another connection after it struck."""
+    """The commits of what another connection wrote after it struck."""
     _counted: int = 0
 
     def __str__(self) -> str:
         return f"{'killed' if self.kills else 'cut'} at {self.struck_at[:80] or 'nothing'}"
 
-    def meets(self, step: Step, name: str) -> bool:
-        """Return whether it strikes here."""
-        self.commits += step == Step.AFTER_COMMIT
+    def meets(self, step: Step, name: str, *, has_written: bool) -> bool:
+        """Return whether it strikes here. `has_written`: the step is after the commit of something written."""
+        self.commits += has_written
         self.calls += step == Step.CALL
         if step not in (KILL_AT if self.kills else CUT_AT):
             return False
@@ -81,13 +83,13 @@ def strike(fault: Fault, scenario: Scenario, act: Callable[[], Any]) -> Outcome:
 def _run(fault: Fault, scenario: Scenario, act: Callable[[], Any], terminator: BaseDatabaseWrapper) -> Any:
     own: Any = connections["default"]
 
-    def reach(step: Step, name: str) -> None:
+    def reach(step: Step, name: str, *, has_written: bool = False) -> None:
         if fault.struck_at:
             if fault.kills:
                 raise Killed
-            fault.commits_after += step == Step.AFTER_COMMIT
+            fault.commits_after += has_written
             return
-        if not fault.meets(step, name):
+        if not fault.meets(step, name, has_written=has_written):
             return
         if fault.kills:
             own.connection.close()
@@ -107,8 +109,9 @@ def _run(fault: Fault, scenario: Scenario, act: Callable[[], Any], terminator: B
 
     def commit_in_steps() -> None:
         reach(Step.BEFORE_COMMIT, "before commit")
+        has_written = _has_written(own)
         commit()
-        reach(Step.AFTER_COMMIT, "after commit")
+        reach(Step.AFTER_COMMIT, "after commit", has_written=has_written)
 
     with _calling(scenario, lambda call, when, key: reach(Step.CALL, f"{when} {call}")), own.execute_wrapper(execute):
         own.commit = commit_in_steps
@@ -119,6 +122,14 @@ def _run(fault: Fault, scenario: Scenario, act: Callable[[], Any], terminator: B
             if fault.struck_at:
                 # Whatever block it died in, this connection is unusable, even for an orderly close.
                 own.in_atomic_block = False
+
+
+def _has_written(connection: BaseDatabaseWrapper) -> bool:
+    """Return whether the open transaction has written or locked a row: PostgreSQL has given it an id then."""
+    try:
+        return connection.connection.execute("SELECT pg_current_xact_id_if_assigned()").fetchone() != (None,)
+    except psycopg.Error:
+        return True  # It cannot be committed: the commit fails, too.
 
 
 @contextmanager
