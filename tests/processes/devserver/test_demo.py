@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -36,7 +36,7 @@ OPEN = "Press Ctrl-C to stop."
 
 
 @pytest.fixture(scope="module")
-def checkout() -> Iterator[Path]:
+def copied_checkout() -> Iterator[Path]:
     """A copy of this checkout that other users may enter, with an empty `.local/`."""
     folder = Path(tempfile.mkdtemp(prefix="fairgate-demo-"))
     folder.chmod(0o755)
@@ -117,6 +117,60 @@ def running(checkout: Path, port: int, **more: str) -> Iterator[tuple[subprocess
         demo.stdout.close()
 
 
+class SharedDemo:
+    """The demo that the tests of this module hand on, because each start takes a quarter of a minute."""
+
+    def __init__(self, checkout: Path) -> None:
+        self.checkout, self.port = checkout, free_port()
+        self.output: list[str] = []
+        self._process: subprocess.Popen[str] | None = None
+        self._starts = ExitStack()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def process(self) -> subprocess.Popen[str]:
+        """The running demo, started if none runs."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+        assert self._process
+        return self._process
+
+    def start(self) -> None:
+        """Start the demo again, over whatever the last one left."""
+        self._process, self.output = self._starts.enter_context(running(self.checkout, self.port))
+
+    def kill(self) -> None:
+        """Kill the demo's own process, and none that it has started."""
+        self.process.kill()
+        self.wait()
+
+    def wait(self) -> int:
+        """Wait until the demo has ended; return its exit status."""
+        assert self._process
+        return self._process.wait(WAIT_SECONDS_MAX)
+
+    def end(self) -> None:
+        self._starts.close()
+
+
+@pytest.fixture(scope="module")
+def shared(copied_checkout: Path) -> Iterator[SharedDemo]:
+    """The demo in the copy; each test leaves it running or ended."""
+    demo = SharedDemo(copied_checkout)
+    yield demo
+    demo.end()
+
+
+@pytest.fixture
+def checkout(shared: SharedDemo) -> Path:
+    """The copy, in which no demo runs."""
+    shared.end()
+    return shared.checkout
+
+
 def refused(checkout: Path, **environment_of: str) -> str:
     """Run a demo that cannot start, and return its last output, checked to be one line without a traceback."""
     done = subprocess.run(
@@ -154,96 +208,84 @@ def manage(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_demo_starts_responds_and_ends_without_leaving_a_process(checkout: Path) -> None:
-    port = free_port()
-    with running(checkout, port) as (demo, output):
-        address = f"http://127.0.0.1:{port}"
-        assert f"Fairgate is running: {address}" in output
-        (path,) = [line.partition(address)[2] for line in output if line.startswith("Shop as a visitor")]
-        assert get(address + path)[0] == 200
-        assert json.loads(get(f"{address}/healthz")[1])["status"] == "ok"
-        assert json.loads(get(f"{address}/readyz")[1])["status"] == "ok"
-        assert path.startswith("/events/")
-        (command,) = [shlex.split(line.partition(":")[2]) for line in output if line.startswith("Metrics")]
-        assert command[:2] == ["curl", "-H"]
-        name, _, token = command[2].partition(": ")
-        assert get(command[3], **{name: token})[0] == 200
-        assert token == f"Bearer {(read_state(checkout) or {})['metrics_token']}"
-        with pytest.raises(urllib.error.HTTPError, match="401"):
-            get(command[3])
+def test_the_demo_starts_and_responds(shared: SharedDemo) -> None:
+    assert shared.process.poll() is None
+    output, address, checkout = shared.output, shared.address, shared.checkout
+    assert f"Fairgate is running: {address}" in output
+    (path,) = [line.partition(address)[2] for line in output if line.startswith("Shop as a visitor")]
+    assert get(address + path)[0] == 200
+    assert json.loads(get(f"{address}/healthz")[1])["status"] == "ok"
+    assert json.loads(get(f"{address}/readyz")[1])["status"] == "ok"
+    assert path.startswith("/events/")
+    (command,) = [shlex.split(line.partition(":")[2]) for line in output if line.startswith("Metrics")]
+    assert command[:2] == ["curl", "-H"]
+    name, _, token = command[2].partition(": ")
+    assert get(command[3], **{name: token})[0] == 200
+    assert token == f"Bearer {(read_state(checkout) or {})['metrics_token']}"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        get(command[3])
 
-        audit = manage(checkout, "audit")
-        assert audit.returncode == 0, audit.stdout + audit.stderr
-        assert f"already running at {address}" in refused(checkout, PORT=str(free_port()))
-
-        demo.send_signal(signal.SIGTERM)
-        assert demo.wait(WAIT_SECONDS_MAX) == 0
-        assert left_in(checkout) == []
-        assert read_state(checkout) is None
-        assert is_free(port)
+    audit = manage(checkout, "audit")
+    assert audit.returncode == 0, audit.stdout + audit.stderr
+    assert f"already running at {address}" in refused(checkout, PORT=str(free_port()))
 
 
-def test_after_kill_9_of_everything_the_next_run_starts_with_the_same_data(checkout: Path) -> None:
-    port = free_port()
-    with running(checkout, port) as (demo, output):
-        admin = next(line for line in output if line.startswith("Admin"))
-        secret = read_state(checkout)
-        for process in left_in(checkout):
-            with suppress(psutil.NoSuchProcess):  # It may have ended with its parent.
-                process.kill()
-        demo.wait(WAIT_SECONDS_MAX)
-        assert wait_gone(lambda: left_in(checkout), WAIT_SECONDS_MAX)
-    with running(checkout, port) as (demo, output):
-        assert next(line for line in output if line.startswith("Admin")) == admin
-        state = read_state(checkout)
-        assert state
-        assert secret
-        assert state["secret_key"] == secret["secret_key"]
-        assert get(f"http://127.0.0.1:{port}/readyz")[0] == 200
-        demo.send_signal(signal.SIGINT)
-        assert demo.wait(WAIT_SECONDS_MAX) == 0
-        assert left_in(checkout) == []
+def test_processes_left_by_a_killed_demo_are_ended_by_the_next_run(shared: SharedDemo) -> None:
+    shared.kill()
+    left = left_in(shared.checkout)
+    assert len(left) > 5
+    shared.start()
+    assert any("left behind" in line for line in shared.output)
+    assert not {process.pid for process in left} & {process.pid for process in left_in(shared.checkout)}
 
 
-def test_processes_left_by_a_killed_demo_are_ended_by_the_next_run(checkout: Path) -> None:
-    port = free_port()
-    with running(checkout, port) as (demo, _):
-        demo.kill()
-        demo.wait(WAIT_SECONDS_MAX)
-        left = left_in(checkout)
-        assert len(left) > 5
-        with running(checkout, port) as (again, output):
-            assert any("left behind" in line for line in output)
-            assert not {process.pid for process in left} & {process.pid for process in left_in(checkout)}
-            again.send_signal(signal.SIGTERM)
-            assert again.wait(WAIT_SECONDS_MAX) == 0
-
-
-def test_processes_that_die_under_a_running_demo_are_restarted_at_the_same_address(checkout: Path) -> None:
-    port = free_port()
-    with running(checkout, port) as (demo, output):
-        before = read_state(checkout)
-        (relay,) = [process for process in left_in(checkout) if process.cmdline()[-1:] == ["relay"]]
-        servers = [process for process in left_in(checkout) if is_server(process)]
-        assert {process.name() for process in servers} == {"postgres", "valkey-server"}
-        for process in (relay, *servers):
+def test_after_kill_9_of_everything_the_next_run_starts_with_the_same_data(shared: SharedDemo) -> None:
+    assert shared.process.poll() is None
+    admin = next(line for line in shared.output if line.startswith("Admin"))
+    secret = read_state(shared.checkout)
+    for process in left_in(shared.checkout):
+        with suppress(psutil.NoSuchProcess):  # It may have ended with its parent.
             process.kill()
-        wanted = {
-            "relay ended (killed by signal 9); restarting it",
-            "PostgreSQL is running again.",
-            "Valkey is running again.",
-        }
-        assert until(lambda: all(any(words in line for line in output) for words in wanted)), "\n".join(output)
-        # The message is printed just before the server's new process is written to the state file.
-        assert until(lambda: read_state(checkout) == before)
-        assert until(lambda: readiness(port) == "ok")
-        assert until(lambda: any(process.cmdline()[-1:] == ["relay"] for process in left_in(checkout)))
-        assert manage(checkout, "audit").returncode == 0
-        assert demo.poll() is None
-        demo.send_signal(signal.SIGTERM)
-        assert demo.wait(WAIT_SECONDS_MAX) == 0
-        assert left_in(checkout) == []
-        assert not any("SIGKILL" in line or "rc=-9" in line for line in output)
+    shared.wait()
+    assert wait_gone(lambda: left_in(shared.checkout), WAIT_SECONDS_MAX)
+    shared.start()
+    assert next(line for line in shared.output if line.startswith("Admin")) == admin
+    state = read_state(shared.checkout)
+    assert state
+    assert secret
+    assert state["secret_key"] == secret["secret_key"]
+    assert get(f"{shared.address}/readyz")[0] == 200
+
+
+def test_processes_that_die_under_a_running_demo_are_restarted_at_the_same_address(shared: SharedDemo) -> None:
+    """In the end the demo leaves no process."""
+    demo, checkout = shared.process, shared.checkout
+    before = read_state(checkout)
+    (relay,) = [process for process in left_in(checkout) if process.cmdline()[-1:] == ["relay"]]
+    servers = [process for process in left_in(checkout) if is_server(process)]
+    assert {process.name() for process in servers} == {"postgres", "valkey-server"}
+    for process in (relay, *servers):
+        process.kill()
+    wanted = {
+        "relay ended (killed by signal 9); restarting it",
+        "PostgreSQL is running again.",
+        "Valkey is running again.",
+    }
+    assert until(lambda: all(any(words in line for line in shared.output) for words in wanted)), "\n".join(
+        shared.output
+    )
+    # The message is printed just before the server's new process is written to the state file.
+    assert until(lambda: read_state(checkout) == before)
+    assert until(lambda: readiness(shared.port) == "ok")
+    assert until(lambda: any(process.cmdline()[-1:] == ["relay"] for process in left_in(checkout)))
+    assert manage(checkout, "audit").returncode == 0
+    assert demo.poll() is None
+    demo.send_signal(signal.SIGTERM)
+    assert shared.wait() == 0
+    assert left_in(checkout) == []
+    assert read_state(checkout) is None
+    assert is_free(shared.port)
+    assert not any("SIGKILL" in line or "rc=-9" in line for line in shared.output)
 
 
 def is_server(process: psutil.Process) -> bool:
@@ -287,8 +329,9 @@ def test_servers_given_by_url_are_used_and_left_running(checkout: Path, server_f
         processes = {process.name() for process in left_in(checkout)}
         assert not processes & {"postgres", "valkey-server"}
         assert manage(checkout, "audit").returncode == 0
-        demo.send_signal(signal.SIGTERM)
+        demo.send_signal(signal.SIGINT)
         assert demo.wait(WAIT_SECONDS_MAX) == 0
+        assert left_in(checkout) == []
     assert psutil.Process(cluster.pid).is_running()
     assert psutil.Process(copy.pid).is_running()
 
