@@ -2,11 +2,14 @@
 
 import os
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.db import connection
 
 from tests.support.races import in_another_connection, rival_connection, storm, values
+from tests.support.tiers import LONGEST, TESTS, deal
 
 
 @pytest.mark.django_db
@@ -73,3 +76,20 @@ def test_a_rival_uses_another_connection_and_sees_only_committed_data(second_con
 
 def test_every_parallel_worker_has_its_own_redis(redis_client) -> None:
     assert f"/fairgate-test-{os.getpid()}-" in redis_client.config_get("dir")["dir"]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_each_worker_begins_with_its_part_of_the_longest_tests(workers: int) -> None:
+    def items(path: str, count: int) -> list[Any]:
+        return [SimpleNamespace(path=TESTS / path, nodeid=f"{path}::{number}") for number in range(count)]
+
+    longest = items(f"{LONGEST[0]}/test_it.py", 2) + items("models/test_it.py", 3)
+    others = items("accounts/test_it.py", 31)
+    given = [*others[:20], *longest[2:], *others[20:], *longest[:2]]
+    dealt = deal(given, workers)
+    assert sorted(dealt, key=given.index) == given
+    # As `--dist worksteal` divides the list.
+    starts = [len(given) * number // workers for number in range(workers)]
+    for number, start in enumerate(starts):
+        share = longest[number::workers]
+        assert dealt[start : start + len(share)] == share

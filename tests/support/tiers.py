@@ -8,6 +8,8 @@ busy with other work it may take longer in proportion.
 import os
 import subprocess
 import sys
+from functools import cache
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,18 @@ import pytest
 
 TESTS = Path(__file__).parent.parent
 SLOW_FOLDERS = ("browser", "chaos", "models", "processes")
-LONGEST_FOLDERS = ("chaos", "models")
+LONGEST = (
+    "processes/contract",
+    "processes/reservations/test_false_refusals.py",
+    "browser/shop/test_accessibility.py",
+    "browser/test_admin_accessibility.py",
+    "processes/devserver/test_demo.py",
+    "events/organizers/test_organizers.py",
+    "ticketing/test_admin_lists.py",
+    "chaos",
+    "models",
+)
+"""Folders and modules of tests/ whose tests take longest: they run first."""
 CALL_SECONDS_MAX = 2.0
 
 FULL_EXAMPLES = 100
@@ -36,6 +49,36 @@ hypothesis.settings.load_profile("few")
 def examples(full: int) -> int:
     """Return the number of examples for a property that has `full` of them in `make test-all`."""
     return min(full, max(FEWEST_EXAMPLES, full * hypothesis.settings().max_examples // FULL_EXAMPLES))
+
+
+def deal(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Return the items so ordered that each worker begins with its part of the longest tests: started last, one would
+    keep one worker busy while the others are idle. A worker begins with one of `workers` equal parts of the list, and
+    takes over the end of another's when it has run its own. Tests that share a fixture stay together."""
+    first = sorted((item for item in items if _rank(item.path) < len(LONGEST)), key=lambda item: _rank(item.path))
+    units = [list(unit) for _, unit in groupby(first, key=_unit)]
+    others = iter([item for item in items if _rank(item.path) == len(LONGEST)])
+    dealt: list[pytest.Item] = []
+    for number in range(workers):
+        size = (len(items) - len(dealt)) // (workers - number)
+        part = [item for unit in units[number::workers] for item in unit]
+        dealt += part + list(islice(others, max(0, size - len(part))))
+    return dealt + list(others)
+
+
+@cache
+def _rank(path: Path) -> int:
+    """Return the index in LONGEST of what contains the module, or its length."""
+    name = path.relative_to(TESTS)
+    return next((rank for rank, longest in enumerate(LONGEST) if name.is_relative_to(longest)), len(LONGEST))
+
+
+def _unit(item: pytest.Item) -> str:
+    """Return what stays with one worker: the test, or its module if that has a fixture for all of its tests."""
+    fixtures = getattr(item, "_fixtureinfo", None)
+    definitions = fixtures.name2fixturedefs.values() if fixtures else ()
+    shares = any(each[-1].scope in ("class", "module", "package") for each in definitions)
+    return str(item.path) if shares else item.nodeid
 
 
 def is_slow(item: pytest.Item) -> bool:
@@ -64,9 +107,10 @@ class Tiers:
         if is_slow(item):
             item.add_marker(pytest.mark.slow)
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        # The longest first: started last, one would keep one worker busy while the others are idle.
-        items.sort(key=lambda item: _folder(item) not in LONGEST_FOLDERS)
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        workers = getattr(config, "workerinput", {}).get("workercount", 1)
+        items[:] = deal(items, workers)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if not self._is_parallel and "hypothesis" in report.keywords and examples(FULL_EXAMPLES) == FULL_EXAMPLES:
