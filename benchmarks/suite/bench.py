@@ -1,12 +1,12 @@
 """The context of every row (deployments, programs, rounds, slice length), and the requests that rows send."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.suite import flame_graph, restore
+from benchmarks.suite import flame_graph, restore, systems
 from benchmarks.suite.errors import SuiteFailed
 from benchmarks.suite.load import raw_requests, wrk
 from benchmarks.suite.load.wrk import Flow
@@ -97,23 +97,36 @@ class Bench:
         """Return checkouts committed per second, of as many reservations as a slice of holds makes, and remove all of
         them afterwards. Raises SuiteFailed if the ledger has another number of orders than there were responses."""
         requests = self.checkouts_to_send(deployment)
-        flow = self.flow(deployment.web_port, requests, connections=BUYERS, statuses=True)
-        self.settle()
-        with deployment.ledger() as on:
-            ((placed,),) = on.execute(
-                "SELECT count(*) FROM outbox_outboxmessage WHERE topic = 'orders.charge'"
-            ).fetchall()
-        restore.remove_holds(deployment)
+        with self.only_placed(deployment):
+            before = _charges(deployment)
+            flow = self.flow(deployment.web_port, requests, connections=BUYERS, statuses=True)
+            self.settle()
+            placed = _charges(deployment) - before
         if set(flow.statuses) - {200, 202} or abs(placed - flow.responses) > 2 * BUYERS:
-            raise SuiteFailed(f"the ledger has {placed} charges; the statuses of checkouts were {flow.statuses}")
+            raise SuiteFailed(f"the ledger has {placed} more charges; the statuses of checkouts were {flow.statuses}")
         return flow.good_rate
 
-    def checkouts_to_send(self, deployment: Deployment) -> list[bytes]:
-        """Hold two named seats each for a slice, and return the requests for the checkouts of these reservations."""
+    @contextmanager
+    def without_traces(self, deployment: Deployment) -> Iterator[None]:
+        """Remove the holds at the end of the block."""
+        yield
+        restore.remove_holds(deployment)
+
+    @contextmanager
+    def only_placed(self, deployment: Deployment) -> Iterator[None]:
+        """Let no process charge the orders that are placed in the block: without a worker, the gatekeeper delivers
+        messages after three seconds. Remove the holds and the orders at the end."""
+        with systems.paused(deployment, "gatekeeper"):
+            yield
+            restore.remove_holds(deployment)
+
+    def checkouts_to_send(self, deployment: Deployment, *, seconds: int = 0) -> list[bytes]:
+        """Hold two named seats each for so many seconds, or a slice, and return the requests for the checkouts of these
+        reservations."""
         facts = deployment.facts
         tokens = deployment.tokens("arena")
         holding = raw_requests.seat_holds("arena", facts["section"], facts["section_seats"] - 2, tokens)
-        self.flow(deployment.web_port, holding, connections=BUYERS)
+        self.flow(deployment.web_port, holding, connections=BUYERS, seconds=seconds or self.seconds)
         token_of = {raw_requests.entry_of(token): token for token in tokens}
         with deployment.ledger() as on:
             held = on.execute(_HELD).fetchall()
@@ -153,4 +166,7 @@ class Bench:
             yield
 
 
-Act = Callable[[], float]
+def _charges(deployment: Deployment) -> int:
+    with deployment.ledger() as on:
+        ((count,),) = on.execute("SELECT count(*) FROM outbox_outboxmessage WHERE topic = 'orders.charge'").fetchall()
+    return int(count)

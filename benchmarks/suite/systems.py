@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import psutil
 import psycopg
 from honcho.environ import parse_procfile
 
@@ -170,6 +171,34 @@ def running(deployment: Deployment) -> Iterator[Deployment]:
         wait_until_ready(deployment.web_port, "/readyz", web, f"the web process of {deployment.name}")
         yield deployment
     deployment.processes.clear()
+
+
+@contextmanager
+def paused(deployment: Deployment, name: str) -> Iterator[None]:
+    """Stop the process during the block, at a moment at which it has no transaction open. Raises SuiteFailed."""
+    process = psutil.Process(deployment.processes[name].pid)
+    deadline = time.monotonic() + READY_SECONDS_MAX
+    try:
+        process.suspend()
+        while _is_in_transaction(deployment, process):
+            process.resume()
+            if time.monotonic() > deadline:
+                raise SuiteFailed(f"{name} always has a transaction open")
+            time.sleep(0.05)
+            process.suspend()
+        yield
+    finally:
+        process.resume()
+
+
+def _is_in_transaction(deployment: Deployment, process: psutil.Process) -> bool:
+    """Return whether a connection of this process to PostgreSQL is not idle."""
+    ports = [connection.laddr.port for connection in process.net_connections("tcp") if connection.laddr]
+    with deployment.ledger() as on:
+        busy = on.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE state <> 'idle' AND client_port = ANY(%s)", [ports]
+        ).fetchone()
+    return busy is not None
 
 
 def command_of(name: str, *, application: str = "") -> str:
