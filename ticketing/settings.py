@@ -251,7 +251,7 @@ LANE_HOLDS_BESIDE_MAX = env.int("LANE_HOLDS_BESIDE_MAX", default=32)
 # Most holds of one event that wait for a slot; further ones get 503.
 LANE_HOLDS_WAITING_MAX = env.int("LANE_HOLDS_WAITING_MAX", default=1_000)
 # Holds, joins and checkouts that have waited longer get 503 while more wait than are handled together.
-OVERLOAD_WAIT_MS = env.int("OVERLOAD_WAIT_MS", default=250)
+OVERLOAD_WAIT_MS = env.int("OVERLOAD_WAIT_MS", default=100)
 
 # --- the site: its niceness, so that the fast path runs first when the processor is busy ------------------------------
 SITE_NICENESS = env.int("SITE_NICENESS", default=5)

@@ -261,6 +261,13 @@ event_cache: BatchRefreshingCache[str, EventView] = BatchRefreshingCache(
 get_cached_event = event_cache.get
 """Return the public event as it was a moment ago, policy included. Raises EventNotFound."""
 peek_event = event_cache.peek
+
+
+def cached_slug(slug: str) -> str | None:
+    """Return the slug if this process knows an event of this name without reading the database, else None."""
+    return None if peek_event(slug) is None else slug
+
+
 """Return the cached event, or None if it would have to be read first. For the event loop."""
 read_cached_event = event_cache.read
 """Return what `get_cached_event` returns. Blocks if the event has to be read: call it in a thread."""

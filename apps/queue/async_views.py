@@ -3,7 +3,10 @@
 from functools import partial
 from typing import Any
 
+from django.conf import settings
+
 from apps.events import facade as events
+from apps.kernel.fastpath.concurrency_limit import ConcurrencyLimit
 from apps.kernel.fastpath.dispatcher import Route
 from apps.kernel.fastpath.request import Request
 from apps.kernel.fastpath.response import Reply, private_reply, private_reply_of_json
@@ -20,6 +23,10 @@ from apps.queue.screening.policy import Policy, policies
 from apps.queue.screening.screen import add_challenge, screen
 from apps.queue.serializers import encode_join_answer, join_answer, status_answer
 from apps.queue.status import async_status
+
+JOINS_MAX = 256
+"""Joins of one event that a process handles at once."""
+JOINS_WAITING_MAX = 1_000
 
 
 async def join(request: Request, slug: str) -> Reply:
@@ -98,7 +105,15 @@ async def status(request: Request, slug: str) -> Reply:
     return reply.with_body(answer)
 
 
+join_limit = ConcurrencyLimit(
+    "joins",
+    alone_max=JOINS_MAX,
+    waiting_max=JOINS_WAITING_MAX,
+    late_seconds=settings.OVERLOAD_WAIT_MS / 1_000,
+    find_key=events.cached_slug,
+)
+
 ROUTES = (
-    Route("POST", "events/<slug>/queue", join, "join", "join"),
+    Route("POST", "events/<slug>/queue", join, "join", "join", join_limit),
     Route("GET", "events/<slug>/queue/status", status, "poll", "poll"),
 )

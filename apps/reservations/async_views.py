@@ -143,17 +143,13 @@ async def reservation(request: Request, reservation_id: str) -> Reply:
     return private_reply(view.contract())
 
 
-def _is_known(slug: str) -> bool:
-    return events.peek_event(slug) is not None
-
-
 hold_limit = ConcurrencyLimit(
     "holds",
     alone_max=settings.LANE_HOLDS_MAX,
     beside_max=settings.LANE_HOLDS_BESIDE_MAX,
     waiting_max=settings.LANE_HOLDS_WAITING_MAX,
     late_seconds=settings.OVERLOAD_WAIT_MS / 1_000,
-    knows=_is_known,
+    find_key=events.cached_slug,
     activity=ActiveEvents(Path(settings.METRICS_FOLDER) / "active-events"),
 )
 

@@ -1,12 +1,13 @@
-"""Limits how many requests of one event a process handles at once. The others wait in the event's queue.
+"""Limits how many requests of one kind and event a process handles at once. The others wait in the event's queue.
 
 A queued request has only been parsed: its token is not yet verified and nothing has been sent to Redis or PostgreSQL.
 So however many requests one event has, only a few of them can be ahead of another event's requests in the loop, in
 Redis and in PostgreSQL. While no other event is active, an event may have more requests under way, since larger batches
 are cheaper.
 
-While more requests wait than may run together, those that have waited for `late_seconds` are refused: under
-overload every client soon has an answer, and the requests that are handled are young.
+While more requests wait than may run together, and the oldest has waited for `late_seconds`, it and new ones are
+refused: under overload every client soon has an answer, and the requests that are handled are young. A refusal on
+arrival is the cheapest, and leaves the processors to the others.
 
 A low limit alone does not help while requests never stop: a process that receives more than it can handle keeps every
 processor busy. So while another event is active, a busy event's requests are handled in groups. The requests of a group
@@ -66,24 +67,26 @@ class ConcurrencyLimit:
     """Limits the concurrent requests of each event, on the thread of one event loop. `alone_max` and `beside_max`: how
     many an event may have under way while no other event is active, and while one is. `waiting_max`: how many of one
     event may wait; further ones are refused. `late_seconds`: how long one may wait while more than `alone_max` wait.
-    `knows`: returns whether an event exists, as far as this process knows.
-    `activity`: the events active on this machine. Raises ImproperlyConfigured for limits that admit no request."""
+    `find_key`: returns the key of the queue for a route's argument, usually the event, or None if the request is not
+    limited. `activity`: the events active on this machine; None: they make no difference. Raises ImproperlyConfigured
+    for limits that admit no request."""
 
     def __init__(
         self,
         name: str,
         *,
         alone_max: int,
-        beside_max: int,
+        beside_max: int | None = None,
         waiting_max: int,
         late_seconds: float,
-        knows: Callable[[str], bool],
-        activity: ActiveEvents,
+        find_key: Callable[[str], str | None],
+        activity: ActiveEvents | None = None,
     ) -> None:
+        beside_max = alone_max if beside_max is None else beside_max
         if alone_max < 1 or beside_max < 1 or waiting_max < 0:
             of = f"LANE_{name.upper()}"
             raise ImproperlyConfigured(f"{of}_MAX and {of}_BESIDE_MAX are at least 1, {of}_WAITING_MAX at least 0")
-        self._knows = knows
+        self._find_key = find_key
         self._activity = activity
         self._alone_max = alone_max
         self._beside_max = beside_max
@@ -94,24 +97,28 @@ class ConcurrencyLimit:
         self._waiting = _waiting.labels(name)
         self._waiting.set(0)
 
-    def applies_to(self, event: str) -> bool:
-        """Return whether the event's requests are limited. Slugs that clients invent get no queue."""
-        return event in self._queues or self._knows(event)
+    def key_of(self, argument: str) -> str | None:
+        """Return the key under which the request takes a slot; None: it is not limited. Slugs that clients invent get
+        no queue."""
+        return argument if argument in self._queues else self._find_key(argument)
 
-    async def acquire(self, event: str) -> None:
+    async def acquire(self, key: str) -> None:
         """Take a slot, waiting for it if necessary. `leave` must follow. Raises problems.Busy if too many requests wait
         or this one has waited too long."""
-        queue = self._queues.get(event)
+        queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[event] = _EventQueue(slot_of(event))
+            queue = self._queues[key] = _EventQueue(slot_of(key))
         now = queue.at = monotonic()
-        self._activity.note(queue.place, now)
+        if self._activity is not None:
+            self._activity.note(queue.place, now)
         if now - self._tidied_at > ACTIVE_SECONDS:
             self._tidy(now)
         if not queue.waiting and queue.under_way < self._current_limit(queue, now):
             self._take_slot(queue, now)
             return
-        if len(queue.waiting) >= self._waiting_max:
+        if len(queue.waiting) >= self._waiting_max or (
+            self._is_overload(queue) and now - queue.waiting[0][0] > self._late_seconds
+        ):
             raise problems.Busy
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.waiting.append((now, turn))
@@ -121,7 +128,7 @@ class ConcurrencyLimit:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self.leave(event)  # Its turn came in the step in which it was canceled.
+                self.leave(key)  # Its turn came in the step in which it was canceled.
             raise
 
     def _take_slot(self, queue: _EventQueue, now: float) -> None:
@@ -129,9 +136,9 @@ class ConcurrencyLimit:
             queue.begun = now
         queue.under_way += 1
 
-    def leave(self, event: str) -> None:
+    def leave(self, key: str) -> None:
         """Release a slot. The next queued request takes it now or after the pause."""
-        queue = self._queues[event]
+        queue = self._queues[key]
         queue.under_way -= 1
         queue.left_over = min(queue.left_over, queue.under_way)
         if not queue.waiting or queue.is_paused:
@@ -146,7 +153,13 @@ class ConcurrencyLimit:
 
     def _admits_in_groups(self, queue: _EventQueue, now: float) -> bool:
         """Return whether requests start in groups: another event is active and a whole group is waiting."""
-        return len(queue.waiting) >= self._beside_max and self._activity.is_any_other_active(queue.place, now)
+        return len(queue.waiting) >= self._beside_max and self._is_any_other_active(queue, now)
+
+    def _is_any_other_active(self, queue: _EventQueue, now: float) -> bool:
+        return self._activity is not None and self._activity.is_any_other_active(queue.place, now)
+
+    def _is_overload(self, queue: _EventQueue) -> bool:
+        return len(queue.waiting) > self._alone_max
 
     def _schedule_check(self, queue: _EventQueue) -> None:
         """Check this queue regularly for as long as requests wait in it."""
@@ -167,8 +180,8 @@ class ConcurrencyLimit:
     def _refuse_late(self, queue: _EventQueue, now: float) -> None:
         """Refuse requests that have waited too long."""
         while queue.waiting:
-            is_overload = len(queue.waiting) > self._alone_max
-            if now - queue.waiting[0][0] <= (self._late_seconds if is_overload else WAIT_SECONDS_MAX):
+            most = self._late_seconds if self._is_overload(queue) else WAIT_SECONDS_MAX
+            if now - queue.waiting[0][0] <= most:
                 return
             _, turn = queue.waiting.popleft()
             self._waiting.dec()
@@ -191,7 +204,7 @@ class ConcurrencyLimit:
                 turn.set_result(None)
 
     def _current_limit(self, queue: _EventQueue, now: float) -> int:
-        return self._beside_max if self._activity.is_any_other_active(queue.place, now) else self._alone_max
+        return self._beside_max if self._is_any_other_active(queue, now) else self._alone_max
 
     def _tidy(self, now: float) -> None:
         self._tidied_at = now

@@ -51,7 +51,7 @@ class Route:
     kind: str | None
     """The kind of the rate limit that applies, one of `rate_limits.KINDS`; None: unlimited."""
     concurrency_limit: ConcurrencyLimit | None = None
-    """Limits how many requests of one event are handled at once; further ones wait."""
+    """Limits how many requests of one event, or of all, are handled at once; further ones wait."""
 
 
 class _ActiveRequest:
@@ -146,14 +146,16 @@ class Dispatcher:
         """Check the request and call its handler, within the route's concurrency limit. Raises ForwardToSite and
         ClientDisconnected; all other errors become a reply."""
         route, request, argument = active.route, active.request, active.argument
-        limit = None
+        limit = route.concurrency_limit
+        key: str | None = None
+        """Of the slot that this request occupies."""
         try:
             _check_request(active)
-            if route.concurrency_limit is not None and route.concurrency_limit.applies_to(argument):
+            if limit is not None and (wanted := limit.key_of(argument)) is not None:
                 # Read the body before taking a slot: a client that sends slowly must not occupy one.
                 await request.gather()
-                await route.concurrency_limit.acquire(argument)
-                limit = route.concurrency_limit
+                await limit.acquire(wanted)
+                key = wanted
                 if request.has_disconnected():
                     raise ClientDisconnected
             return await route.handler(request, argument)
@@ -164,8 +166,8 @@ class Dispatcher:
         finally:
             # Free the slot before the reply is sent, so that a client that reads slowly, or not at all, does not occupy
             # it.
-            if limit is not None:
-                limit.leave(argument)
+            if limit is not None and key is not None:
+                limit.leave(key)
 
     async def _forward_to_site(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Forward the request and count the site's response as `forwarded`."""

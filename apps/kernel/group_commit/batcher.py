@@ -21,8 +21,7 @@ A service provides `decide(connection, requests)`, which returns one outcome per
   committed outcomes itself (it reads existing answers first) passes `decide_finds_committed`.
 
 Keys (events, for example) are isolated from each other: each has a bounded queue, queues are served in turn, and
-batches of different keys run side by side, up to `committers_max` at once. With `late_seconds`, requests that have
-waited longer are refused while a queue has more of them than a batch may have. With `mixes`, keys with few requests are
+batches of different keys run side by side, up to `committers_max` at once. With `mixes`, keys with few requests are
 decided together, since a hundred small events would otherwise cost a hundred transactions: while such a mixed batch is
 running and not late, requests of keys with few requests gather for the next one. A key with many requests, or whose
 batch took far longer than usual, is decided alone and never waits for a mixed batch.
@@ -34,7 +33,6 @@ for each key whose batches collide, and one that all mixed batches share.
 import asyncio
 import atexit
 import logging
-import math
 import os
 import threading
 import time
@@ -131,10 +129,10 @@ class Batcher(Generic[Request, Outcome]):
     `key`: the queue of a request. `committers`: how many batches with one key may run at once, each in a thread with a
     connection of its own. With more than one, the order of arrival applies within a batch, but not between concurrent
     ones. `committers_max`: how many may run in all. `mixes`: small queues are decided together. `waiting_max`: how many
-    requests of one key may wait for a batch; further ones are refused. `batch_max`: the largest batch. `late_seconds`:
-    the longest wait in a queue of more than `batch_max`. `turns`: lets the machine's processes take turns with batches
-    that would collide at one lock. `meets_at` returns the key of the turn that a request needs; None if it needs none.
-    `connect_ms`: how long a batch waits for a connection before its callers get DatabaseUnavailable.
+    requests of one key may wait for a batch; further ones are refused. `batch_max`: the largest batch. `turns`: lets
+    the machine's processes take turns with batches that would collide at one lock. `meets_at` returns the key of the
+    turn that a request needs; None if it needs none. `connect_ms`: how long a batch waits for a connection before its
+    callers get DatabaseUnavailable.
     """
 
     def __init__(
@@ -149,7 +147,6 @@ class Batcher(Generic[Request, Outcome]):
         mixes: bool = False,
         waiting_max: int = WAITING_MAX,
         batch_max: int = BATCH_MAX,
-        late_seconds: float = math.inf,
         turns: Turns | None = None,
         meets_at: Callable[[Request], Hashable] = _no_key,
         connect_ms: int = CONNECT_MS,
@@ -167,7 +164,6 @@ class Batcher(Generic[Request, Outcome]):
         self._mixes = mixes
         self._waiting_max = waiting_max
         self._batch_max = batch_max
-        self._late_seconds = late_seconds
         self._turns = turns
         self._meets_at = meets_at
         self._connect_ms = connect_ms
@@ -206,8 +202,7 @@ class Batcher(Generic[Request, Outcome]):
         If the caller is canceled before a batch has taken its request, nothing is changed; after that, only the answer
         is lost. Raises
 
-        - problems.Busy: at once if too many requests wait or the batcher is closed; later if a lock timed out, or if
-          the request waited too long in a queue that is longer than a batch;
+        - problems.Busy: at once if too many requests wait or the batcher is closed; later if a lock timed out;
         - problems.DatabaseUnavailable: the database is unavailable, and nothing was changed;
         - OutcomeUnknown: the request may have succeeded;
         - any exception that `decide` raised for this request.
@@ -426,7 +421,6 @@ class Batcher(Generic[Request, Outcome]):
         """Take the waiting calls of these keys, up to the size of a batch; none if no caller waits any longer. A mixed
         batch also takes the keys that have become ready in the meantime."""
         calls: list[Call[Request, Outcome]] = []
-        late: list[Call[Request, Outcome]] = []
         with self._changed:
             if len(keys) > 1:
                 self._mixed_since[threading.current_thread()] = now
@@ -435,27 +429,13 @@ class Batcher(Generic[Request, Outcome]):
                 keys += more
             for key in keys:
                 queue = self._queues[key]
-                late += self._take_late(queue, now)
                 size = min(len(queue.calls), self._batch_max - len(calls))
                 calls += [queue.calls.popitem(last=False)[1] for _ in range(size)]
-            self.waiting_count -= len(calls) + len(late)
+            self.waiting_count -= len(calls)
             self._waiting_gauge.set(self.waiting_count)
             if self._closing:
                 self._changed.notify_all()
-        if late:
-            happened.labels(self.name, "refused").inc(len(late))
-            refuse(late, problems.Busy)
         return calls
-
-    def _take_late(self, queue: _Queue[Request, Outcome], now: float) -> list[Call[Request, Outcome]]:
-        """Remove and return the calls that have waited too long while more wait than fit into a batch."""
-        late = []
-        while len(queue.calls) > self._batch_max:
-            oldest = next(iter(queue.calls.values()))
-            if now - oldest.since <= self._late_seconds:
-                break
-            late.append(queue.calls.popitem(last=False)[1])
-        return late
 
     def _notify_committers(self) -> None:
         """Wake or start another committer if a batch is ready; while closing, wake all of them."""

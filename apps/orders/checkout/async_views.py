@@ -5,8 +5,11 @@ import uuid
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from django.conf import settings
+
 from apps.events import facade as events
 from apps.kernel.fastpath.batch_loader import BatchLoader
+from apps.kernel.fastpath.concurrency_limit import ConcurrencyLimit
 from apps.kernel.fastpath.dispatcher import Route
 from apps.kernel.fastpath.request import ForwardToSite, Request
 from apps.kernel.fastpath.response import Reply, private_reply_of_json
@@ -16,6 +19,10 @@ from apps.orders.checkout.checkout_lists import checkouts, fingerprint_of, plain
 from apps.orders.payments.providers import chosen_provider
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
+
+CHECKOUTS_MAX = 128
+"""Checkouts that a process handles at once."""
+CHECKOUTS_WAITING_MAX = 1_000
 
 
 class LoadedReservation(NamedTuple):
@@ -83,4 +90,12 @@ def _is_owner(caller: queue.Caller, loaded: LoadedReservation) -> bool:
     return is_same_event and queue.owns_without_lookup(caller, loaded.entry)
 
 
-ROUTES = (Route("POST", "reservations/<uuid>/checkout", check_out, "checkout", "write"),)
+checkout_limit = ConcurrencyLimit(
+    "checkouts",
+    alone_max=CHECKOUTS_MAX,
+    waiting_max=CHECKOUTS_WAITING_MAX,
+    late_seconds=settings.OVERLOAD_WAIT_MS / 1_000,
+    find_key=lambda _: "",  # The checkouts of all events wait in one queue.
+)
+
+ROUTES = (Route("POST", "reservations/<uuid>/checkout", check_out, "checkout", "write", checkout_limit),)

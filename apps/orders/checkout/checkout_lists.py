@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from django.conf import settings
-
 from apps.events import facade as events
 from apps.kernel.db import arrays, sql, transactions
 from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
@@ -301,6 +299,5 @@ checkouts: Batcher[PlainCheckout, Answer | None] = Batcher(
     lambda connection, checkouts: decide(checkouts, transactions.writes_on(connection)),
     find_committed=decide_finds_committed,
     batch_max=BATCH_MAX,
-    late_seconds=settings.OVERLOAD_WAIT_MS / 1_000,
 )
 """Group commit of checkouts: those that arrive together are placed together, on a connection of their own."""

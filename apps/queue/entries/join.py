@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
-from django.conf import settings
 from django.db import connection as django_connection
 
 from apps.events import facade as events
@@ -226,7 +225,6 @@ joins: Batcher[JoinRequest, JoinOutcome] = Batcher(
     # joins of other events.
     key=lambda request: request.event.id,
     committers_max=COMMITTERS_MAX,
-    late_seconds=settings.OVERLOAD_WAIT_MS / 1_000,
 )
 
 

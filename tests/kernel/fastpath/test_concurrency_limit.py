@@ -34,7 +34,7 @@ def make_limit(**given: Any) -> ConcurrencyLimit:
             "beside_max": 1,
             "waiting_max": 2,
             "late_seconds": LATE_SECONDS,
-            "knows": lambda event: True,
+            "find_key": lambda event: event,
             **given,
         },
     )
@@ -211,6 +211,26 @@ async def test_under_overload_requests_that_have_waited_a_while_are_refused_unti
     assert (requests.started, requests.refused) == (["1", "2", "4"], ["3"])
 
 
+async def test_under_overload_a_request_is_refused_on_arrival_if_the_oldest_has_waited_a_while(clocks: Clocks) -> None:
+    requests = Requests(alone_max=1, waiting_max=9)
+    assert [requests.begin("a", name) for name in "123"] == [True, False, False]
+    clocks.now += LATE_SECONDS
+    assert not requests.begin("a", "4"), "the oldest is not late yet"
+    clocks.now += 0.01
+    assert requests.begin("a", "5")
+    assert requests.begin("b", "6"), "another event has a queue of its own"
+    assert (requests.started, requests.refused) == (["1", "6"], ["5"])
+
+
+async def test_without_activity_other_events_make_no_difference(clocks: Clocks) -> None:
+    requests = Requests(alone_max=2, beside_max=None, activity=None)
+    assert requests.begin("quiet")
+    assert [requests.begin("hot", name) for name in "1234"] == [True, True, False, False]
+    requests.limit.leave("hot")
+    await run_loop_once()
+    assert requests.started == ["", "1", "2", "3"]
+
+
 async def test_a_request_that_has_waited_too_long_is_refused_at_its_turn_and_the_next_one_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -247,9 +267,9 @@ async def test_a_canceled_request_takes_no_slot() -> None:
 
 
 async def test_unknown_events_are_not_limited() -> None:
-    limit = make_limit(knows=lambda event: event == "a")
-    assert limit.applies_to("a")
-    assert not limit.applies_to("made up")
+    limit = make_limit(find_key=lambda event: "a" if event == "a" else None)
+    assert limit.key_of("a") == "a"
+    assert limit.key_of("made up") is None
 
 
 @pytest.mark.parametrize("limits", [{"alone_max": 0}, {"beside_max": 0}, {"waiting_max": -1}])

@@ -89,22 +89,6 @@ def test_no_batch_exceeds_its_limit_and_the_next_batch_continues_in_order() -> N
     assert first_batch.decider.batches == [["first"], ["note 0", "note 1"], ["note 2", "note 3"], ["note 4"]]
 
 
-def test_requests_that_waited_too_long_are_refused_while_more_wait_than_fit_into_a_batch(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    first_batch = HeldFirstBatch()
-    with batcher(first_batch.decider, batch_max=2, late_seconds=60) as target:
-        first = first_batch.begin(target)
-        callers = submit_in_order(target, notes(4))
-        monkeypatch.setattr(target, "_late_seconds", 0.0)
-        first_batch.gate.open()
-        assert first.result() == 1
-        assert [type(caller.error()) for caller in callers[:2]] == [problems.Busy, problems.Busy]
-        assert [caller.result() for caller in callers[2:]] == [2, 3], "a batch's worth is decided, however late"
-    assert target.waiting_count == 0
-    assert written_notes() == ["first", "note 2", "note 3"]
-
-
 def test_two_committers_run_two_batches_at_once() -> None:
     gate = Breakpoint()
     decider = Decider(before={1: lambda _: gate.arrive_and_wait()})

@@ -90,8 +90,8 @@ def _measure(bench: Bench, kind: _Kind) -> None:
         if number:
             bench.say(
                 f"  {kind.name}: saturation {rate:,.0f}/s; open loop {load.good_rate:,.0f}/s of "
-                f"{load.offered_rate:,.0f}/s, p99 {load.p99_ms:,.0f} ms; {CLIENTS:,} clients {served.good_rate:,.0f}/s, "
-                f"p99 {served.p99_ms:,.0f} ms"
+                f"{load.offered_rate:,.0f}/s, p99 {load.p99_ms:,.0f} ms; "
+                f"{CLIENTS:,} clients {served.good_rate:,.0f}/s, p99 {served.p99_ms:,.0f} ms"
             )
             kind.rates.append(rate)
             kind.open.append(load)
