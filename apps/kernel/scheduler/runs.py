@@ -130,8 +130,8 @@ def _end_attempt(
         )
     if not rows:
         return
-    ((task_id, minute, ended, seconds),) = rows
-    if ended in (TaskRun.State.SUCCEEDED, TaskRun.State.FAILED):
+    ((task_id, minute, ended, seconds, is_recurring),) = rows
+    if is_recurring and ended in (TaskRun.State.SUCCEEDED, TaskRun.State.FAILED):
         rearm(task_id, minute)
     how = "retried" if ended == TaskRun.State.PICKED else ended
     _count_after_commit(attempt.kind, how, seconds)

@@ -1,9 +1,11 @@
 -- Ends an attempt, if it is still the latest one: in this state, or waiting again for %(retry_in)s. The run of a task that
 -- was disabled meanwhile does not wait again: it is canceled. The task's row is locked, after the run's, so that this and a
--- cancellation see each other. Returns the task, the minute, the state, and the seconds since the start.
+-- cancellation see each other. Returns the task, the minute, the state, the seconds since the start, and whether the task is
+-- recurring.
 WITH ending AS MATERIALIZED (
     SELECT
         run.id,
+        task.cron,
         CASE WHEN %(state)s = 'picked' AND NOT task.enabled THEN 'canceled' ELSE %(state)s END AS state
     FROM scheduler_taskrun AS run
     JOIN scheduler_scheduledtask AS task ON task.id = run.task_id
@@ -20,4 +22,9 @@ SET state = ending.state,
     losses = run.losses + %(lost)s
 FROM ending
 WHERE run.id = ending.id
-RETURNING run.task_id, run.scheduled_for, run.state, extract(epoch FROM clock_timestamp() - run.started_at)::float8
+RETURNING
+    run.task_id,
+    run.scheduled_for,
+    run.state,
+    extract(epoch FROM clock_timestamp() - run.started_at)::float8,
+    ending.cron <> ''
