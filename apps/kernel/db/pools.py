@@ -1,14 +1,15 @@
-"""psycopg pools for threads outside Django's request cycle.
+"""Connections of threads outside Django's request cycle.
 
 Django checks and replaces its connections when a request begins or ends. Neither happens in a thread of our own, so its
-connection would stay dead after a restart of the database.
+connection would stay dead after a restart of the database. Such a thread either takes connections from a psycopg pool,
+or calls `renew_django_connections` before each piece of work.
 """
 
 import select
 from typing import Any
 
 from django.conf import settings
-from django.db import connections
+from django.db import close_old_connections, connections
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.array import ListDumper
@@ -78,10 +79,26 @@ def create_pool(
     )
 
 
+def renew_django_connections() -> None:
+    """Close those of this thread's Django connections that are dead, broken or too old, as Django does before a
+    request: the next statement opens a new one. A connection that is alive needs no query for that, unlike Django's own
+    check (CONN_HEALTH_CHECKS)."""
+    close_old_connections()
+    for one in connections.all(initialized_only=True):
+        if one.connection is not None and not one.connection.closed and _is_silent(one.connection):
+            one.health_check_done = True  # type: ignore[attr-defined]
+
+
 def _check(connection: Connection[Any]) -> None:
-    """Raise if the connection is dead. A server or session that has ended has closed the socket, which is then
-    readable. So only a readable socket needs a query. A peer that vanished silently would not answer it either."""
+    """Raise if the connection is dead."""
+    if not _is_silent(connection):
+        ConnectionPool.check_connection(connection)
+
+
+def _is_silent(connection: Connection[Any]) -> bool:
+    """Return whether the idle connection's socket has nothing to read. A server or session that has ended has closed
+    the socket, which is then readable. So only a readable socket needs a query. A peer that vanished silently would not
+    answer it either."""
     poller = select.poll()
     poller.register(connection.fileno(), select.POLLIN)
-    if poller.poll(0):
-        ConnectionPool.check_connection(connection)
+    return not poller.poll(0)

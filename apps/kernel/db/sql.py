@@ -88,7 +88,7 @@ def execute_batch(cursor: Cursor, calls: Sequence[Call]) -> list[StatementResult
         return []
     if _can_batch(cursor):
         return cursor.execute_batch(texts_of(cursor, calls))
-    if _can_batch_on_django(cursor):
+    if can_batch_on_django(cursor):
         return _execute_batch_on_django(cursor, calls)
     return [_execute_one(cursor, call) for call in calls]
 
@@ -97,7 +97,7 @@ def _can_batch(cursor: Cursor) -> TypeGuard[roundtrip.Cursor]:
     return isinstance(cursor, roundtrip.Cursor) and not _observers
 
 
-def _can_batch_on_django(cursor: Any) -> TypeGuard[CursorWrapper]:
+def can_batch_on_django(cursor: Any) -> TypeGuard[CursorWrapper]:
     """Return whether it is a cursor of Django's connection, and neither Django nor a test observes its statements."""
     if not isinstance(cursor, CursorWrapper) or _observers:
         return False
@@ -117,7 +117,7 @@ def _execute_batch_on_django(cursor: CursorWrapper, calls: Sequence[Call]) -> li
 
 def execute_unobserved(cursor: CursorWrapper, call: Call) -> None:
     """Execute a statement that manages the transaction, without calling observers."""
-    if _can_batch_on_django(cursor):
+    if can_batch_on_django(cursor):
         _execute_batch_on_django(cursor, [call])
     else:
         cursor.execute(call.statement.text, call.params)

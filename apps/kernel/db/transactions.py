@@ -1,7 +1,7 @@
 """Transactions with limits on lock waits, on each statement, and on idling."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -57,6 +57,26 @@ def write_on_django(*, lock_ms: int | None = None, statement_ms: int | None = No
     """Run the block as `write` does and yield a cursor: the `TransactionOpener` of this thread's connection."""
     with write(lock_ms=lock_ms, statement_ms=statement_ms), connection.cursor() as cursor:
         yield cursor
+
+
+def write_batch(
+    calls: Sequence[sql.Call], *, lock_ms: int | None = None, statement_ms: int | None = None
+) -> list[roundtrip.StatementResult]:
+    """Execute these statements as one transaction with limits, as `write` does, on this thread's connection, and commit
+    it if none fails. Return their results.
+
+    Everything is sent in one round trip, BEGIN and COMMIT included; a test that observes statements, and one that runs
+    in a transaction, has them sent one by one. No other transaction may be open.
+    """
+    with connection.cursor() as cursor:
+        if sql.can_batch_on_django(cursor) and not connection.in_atomic_block:
+            with (
+                connection.wrap_database_errors,
+                write_on(cursor.connection, lock_ms=lock_ms, statement_ms=statement_ms) as own,
+            ):
+                return sql.execute_batch_and_commit(own, calls)
+    with write_on_django(lock_ms=lock_ms, statement_ms=statement_ms) as cursor:
+        return sql.execute_batch(cursor, calls)
 
 
 def writes_on(on: Connection[Any]) -> TransactionOpener:

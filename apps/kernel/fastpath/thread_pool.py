@@ -14,6 +14,7 @@ from typing import ParamSpec, TypeVar
 from django.conf import settings
 from django.db import close_old_connections, connections
 
+from apps.kernel.db import pools
 from apps.kernel.http import problems
 
 Params = ParamSpec("Params")
@@ -57,7 +58,7 @@ def _executor() -> ThreadPoolExecutor:
 
 def _carry_out(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
     # As Django does around each request: replaces a connection that was lost when the database restarted.
-    close_old_connections()
+    pools.renew_django_connections()
     try:
         return act(*args, **kwargs)
     finally:

@@ -20,6 +20,7 @@ from functools import partial
 from django.conf import settings
 from django.db import close_old_connections, connections
 
+from apps.kernel.db import pools
 from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.kernel.outbox import facade
 from apps.kernel.outbox.facade import ClaimNotEnded, Message
@@ -85,6 +86,14 @@ class Delivery:
                 self._is_claimer_running = True
                 self._start("outbox-claims", self._claim_loop)
             self._changed.notify_all()
+
+    def wake_if_free(self) -> bool:
+        """Do as `wake`, unless every thread is occupied; return whether due messages are claimed here."""
+        with self._changed:
+            is_free = not self._is_closed and self._free_count() > 0
+        if is_free:
+            self.wake()
+        return is_free
 
     @property
     def under_way_count(self) -> int:
@@ -175,7 +184,7 @@ class Delivery:
             under_way = Counter(self._under_way)
             busy_lists = set(self._busy_lists) if self._has_lists else None
         try:
-            close_old_connections()
+            pools.renew_django_connections()
             messages = facade.claim(free, under_way, busy_lists=busy_lists, groups=self._groups)
             self._repeated_errors.over("messages were not claimed")
         except Exception as error:  # noqa: BLE001 - The scanner wakes us again; other deliveries continue.
@@ -204,7 +213,7 @@ class Delivery:
             while (unit := self._next()) is not None:
                 is_started = False
                 try:
-                    close_old_connections()
+                    pools.renew_django_connections()
                     if self._is_list(unit) and facade.is_started_in_lists(unit[0]):
                         is_started = True
                         self._start_list(unit)

@@ -309,18 +309,19 @@ def claim(
     too, and do not count for `limit`. A claim may miss due messages: after one that found any, claim again.
     """
     others = _topics_outside(groups)
-    claimed = _claim_once(limit, under_way, busy_lists, others)
+    claimed, are_blocked = _claim_once(limit, under_way, busy_lists, others)
     for _ in range(PUT_ASIDE_ROUNDS_MAX):
         # Return claimed messages first: putting a long backlog of one key aside takes seconds, once.
-        if claimed or _put_aside(others) == 0:
+        if not are_blocked or _put_aside(others) == 0:
             break
-        claimed = _claim_once(limit, under_way, busy_lists, others)
+        claimed, are_blocked = _claim_once(limit, under_way, busy_lists, others)
     return sorted(claimed, key=lambda message: (message.available_at, message.id))
 
 
 def _claim_once(
     limit: int, under_way: Mapping[str, int], busy_lists: Collection[str] | None, others: Sequence[str]
-) -> list[Message]:
+) -> tuple[list[Message], bool]:
+    """Return the messages that were claimed, and, if there are none, whether some are due that may be blocked."""
     topics = sorted(_topics)
     in_lists = [busy_lists is not None and _topics[topic].has_lists for topic in topics]
 
@@ -333,28 +334,29 @@ def _claim_once(
         left = max(0, together_max - under_way.get(topic, 0))
         return min(LIST_MAX, left) if in_list else left
 
-    with transactions.write(), connection.cursor() as cursor:
-        rows = _claim.rows(
-            cursor,
-            limit=limit,
-            window=WINDOW_MAX,
-            spare=limit + SPARE_COUNT,
-            visibility=VISIBILITY,
-            topics=topics,
-            visibilities=[_topics[topic].visibility for topic in topics],
-            allowances=[allowance(*pair) for pair in zip(topics, in_lists, strict=True)],
-            in_lists=in_lists,
-            others=others,
-        )
+    call = _claim.call(
+        limit=limit,
+        window=WINDOW_MAX,
+        spare=limit + SPARE_COUNT,
+        visibility=VISIBILITY,
+        topics=topics,
+        visibilities=[_topics[topic].visibility for topic in topics],
+        allowances=[allowance(*pair) for pair in zip(topics, in_lists, strict=True)],
+        in_lists=in_lists,
+        others=others,
+    )
+    ((rows, _),) = transactions.write_batch([call])
+    if rows and rows[0][0] is None:
+        return [], True
     # Django returns jsonb as text from a plain cursor.
-    return [Message(pk, topic, key, json.loads(body), *rest) for pk, topic, key, body, *rest in rows]
+    return [Message(pk, topic, key, json.loads(body), *rest) for pk, topic, key, body, *rest in rows], False
 
 
 def _put_aside(others: Sequence[str]) -> int:
     """Put aside due messages whose predecessor of the same key is in progress or waits for a retry, except of the
     topics `others`; return how many."""
-    with transactions.write(), connection.cursor() as cursor:
-        return _set_behind.count(cursor, window=WINDOW_MAX, others=others)
+    ((_, count),) = transactions.write_batch([_set_behind.call(window=WINDOW_MAX, others=others)])
+    return count
 
 
 def deliver(limit: int = 50) -> int:
@@ -431,18 +433,16 @@ def _end_list(handled: Sequence[Message], others: Sequence[Message]) -> None:
     """Settle the handled messages, and give the others back: they are due at once, and handled alone. All are of one
     topic."""
     messages = [*handled, *others]
-    with transactions.write(), connection.cursor() as cursor:
-        settled, _ = sql.execute_batch(
-            cursor,
-            [
-                _settle.call(
-                    ids=[message.id for message in messages],
-                    receipts=[message.receipt for message in messages],
-                    are_done=[True] * len(handled) + [False] * len(others),
-                ),
-                _unblock_next_messages.call(topic=messages[0].topic, keys=[message.key for message in handled]),
-            ],
-        )
+    settled, _ = transactions.write_batch(
+        [
+            _settle.call(
+                ids=[message.id for message in messages],
+                receipts=[message.receipt for message in messages],
+                are_done=[True] * len(handled) + [False] * len(others),
+            ),
+            _unblock_next_messages.call(topic=messages[0].topic, keys=[message.key for message in handled]),
+        ]
+    )
     seconds_of = {pk: seconds for pk, *seconds in settled.rows}
     for message in messages:
         if message.id not in seconds_of:
@@ -542,16 +542,14 @@ def _end_failed(message: Message, error: str) -> None:
 
 def _end_claim(statement: sql.Statement, message: Message, **params: Any) -> Sequence[tuple[Any, ...]]:
     """Run a statement that ends the claim, and return its rows: none if another worker holds the claim by now."""
-    with transactions.write(), connection.cursor() as cursor:
-        # `_unblock_next_messages` is a separate statement, because it must see what `set_behind` committed while the
-        # first waited for the row. Both share a round trip: the second is correct even if the claim is no longer ours.
-        ended, _ = sql.execute_batch(
-            cursor,
-            [
-                statement.call(id=message.id, receipt=message.receipt, **params),
-                _unblock_next_messages.call(topic=message.topic, keys=[message.key]),
-            ],
-        )
+    # `_unblock_next_messages` is a separate statement, because it must see what `set_behind` committed while the first
+    # waited for the row. Both share a round trip: the second is correct even if the claim is no longer ours.
+    ended, _ = transactions.write_batch(
+        [
+            statement.call(id=message.id, receipt=message.receipt, **params),
+            _unblock_next_messages.call(topic=message.topic, keys=[message.key]),
+        ]
+    )
     if not ended.rows:
         _report_overtaken(message)
     return ended.rows
@@ -571,8 +569,10 @@ def prolong(message: Message) -> bool:
     """
     topic = _topics.get(message.topic)
     visibility = topic.visibility if topic else VISIBILITY
-    with transactions.write(), connection.cursor() as cursor:
-        return _prolong.count(cursor, id=message.id, receipt=message.receipt, visibility=visibility) == 1
+    ((_, count),) = transactions.write_batch(
+        [_prolong.call(id=message.id, receipt=message.receipt, visibility=visibility)]
+    )
+    return count == 1
 
 
 def retry_given_up(message_ids: Sequence[int], now: datetime) -> int:

@@ -20,10 +20,10 @@ from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
-from django.db import close_old_connections, connection, connections
+from django.db import connection, connections
 
 from apps.kernel import clock
-from apps.kernel.db import model_rows, sql, transactions
+from apps.kernel.db import model_rows, pools, sql, transactions
 from apps.kernel.outbox.facade import LIST_MAX, Ends, Message
 from apps.orders.models import Order, Payment
 from apps.orders.payments import circuit_breaker, order_updates, settlement, settlement_lists
@@ -185,7 +185,7 @@ class Arrivals:
         try:
             while group := self._next_group():
                 try:
-                    close_old_connections()
+                    pools.renew_django_connections()
                     self._settle(group)
                 except Exception:
                     logger.exception("%s answers of providers were not settled; their messages are", len(group))

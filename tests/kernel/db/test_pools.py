@@ -6,9 +6,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.db import connections
 from psycopg import Connection
 
 from apps.kernel.db import pools
+from tests.support.races import rival_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -47,3 +49,31 @@ def connection() -> Iterator[Connection[Any]]:
 def test_a_list_is_read_back_as_it_was_sent(connection: Connection[Any], kind: str) -> None:
     array_type, values = LISTS[kind]
     assert connection.execute(f"SELECT %s::{array_type}", [values]).fetchone() == (values,)
+
+
+def test_a_live_connection_of_django_is_used_again_without_a_query_and_a_dead_one_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    django = connections["default"]
+    asked: list[bool] = []
+    is_usable = django.is_usable
+
+    def ask() -> bool:
+        asked.append(is_usable())
+        return asked[-1]
+
+    def backend() -> int:
+        with django.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid()")
+            return int(cursor.fetchone()[0])
+
+    first = backend()
+    monkeypatch.setattr(django, "is_usable", ask)
+    monkeypatch.setattr(django, "close_at", None)
+    pools.renew_django_connections()
+    assert (backend(), asked) == (first, [])
+    with rival_connection() as rival, rival.cursor() as cursor:
+        cursor.execute("SELECT pg_terminate_backend(%s, 5000)", [first])
+    pools.renew_django_connections()
+    assert backend() != first
+    assert asked == [False]

@@ -1,7 +1,9 @@
 """Transactions with time limits, statements from files, and the clock."""
 
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
+import psycopg
 import pytest
 from django.db import DatabaseError, IntegrityError, connection, transaction
 from psycopg import errors
@@ -10,7 +12,7 @@ from psycopg.pq import TransactionStatus
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.kernel.models import IdempotentAnswer
-from tests.support.races import ConcurrentCall, rival_connection
+from tests.support.races import ConcurrentCall, rival_connection, statements
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -105,6 +107,37 @@ def test_a_write_begins_with_its_first_statement_and_may_commit_with_its_last() 
             sql.execute_batch_and_commit(cursor, [insert.call(scope="b"), update.call(scope="b", rows=0)])
         assert transactions.is_rowcount_mismatch(observed.value)
         assert IdempotentAnswer.objects.count() == 1
+
+
+def test_a_batch_is_a_transaction_of_its_own_in_one_round_trip(monkeypatch: pytest.MonkeyPatch) -> None:
+    insert = sql.Statement(
+        "insert",
+        "INSERT INTO kernel_idempotentanswer (scope, key, fingerprint, status, answer, created_at)"
+        " VALUES (%(scope)s, '1', 'f', 201, '{}', clock_timestamp())",
+    )
+    limit = sql.Statement("show", "SHOW lock_timeout")
+    trips = 0
+    wait = psycopg.Connection.wait
+
+    def counted(*args: Any, **options: Any) -> Any:
+        nonlocal trips
+        trips += 1
+        return wait(*args, **options)
+
+    connection.ensure_connection()
+    monkeypatch.setattr(psycopg.Connection, "wait", counted)
+    _, shown = transactions.write_batch([insert.call(scope="a"), limit.call()], lock_ms=10)
+    assert (shown.rows, trips) == ([("10ms",)], 1)
+    with pytest.raises(IntegrityError) as twice:
+        transactions.write_batch([insert.call(scope="b"), insert.call(scope="b")])
+    assert transactions.violated_constraint(twice.value) == "idempotent_answer_once"
+    with statements() as sent:
+        transactions.write_batch([insert.call(scope="c"), limit.call()])
+    assert sent == ["insert", "show"]
+    assert set(IdempotentAnswer.objects.values_list("scope", flat=True)) == {"a", "c"}
+    with pytest.raises(RuntimeError, match="durable"), transaction.atomic():
+        transactions.write_batch([limit.call()])
+    assert connection.get_autocommit()
 
 
 def test_require_transaction_accepts_cursors_of_django_and_of_psycopg() -> None:

@@ -207,6 +207,16 @@ def test_a_list_settled_beside_a_message_put_aside_frees_it(handlers: Handlers) 
     assert [message.body["number"] for message in claim_list()] == [2]
 
 
+def test_a_claim_that_finds_nothing_puts_messages_aside_only_if_some_are_due(handlers: Handlers) -> None:
+    publish(1)
+    publish(2, 3, key="a")
+    with statements() as sent:
+        assert len(claim_list()) == 2
+        assert claim_list() == []
+        assert claim_list() == [], "3 was put aside"
+    assert sent == ["claim_messages", *["claim_messages", "set_behind", "claim_messages"], "claim_messages"]
+
+
 def test_messages_due_later_are_in_no_list(handlers: Handlers) -> None:
     with transaction.atomic():
         outbox.publish("test", "later", {"number": 1}, delay=timedelta(hours=1))

@@ -4,6 +4,7 @@
 -- Concurrent claims never wait for each other (SKIP LOCKED). The claim is the row's visibility timeout; no lock is held
 -- while the message is handled. Each topic is searched separately, so that a long backlog hides no other topic. At
 -- most %(spare)s of its first %(window)s due messages are candidates: more than the limit, as other claims lock some.
+-- If none can be claimed although some are due, one row of NULLs is returned: they may be behind others of their keys.
 WITH given AS MATERIALIZED (
     SELECT *
     FROM unnest(%(topics)s::text[], %(visibilities)s::interval[], %(allowances)s::int[], %(in_lists)s::boolean[])
@@ -72,15 +73,39 @@ mine AS (
     SELECT alone.id FROM alone
     UNION ALL
     SELECT listed.id FROM listed
+),
+claimed AS (
+    UPDATE outbox_outboxmessage AS message
+    SET claimed_at = clock_timestamp(),
+        claimed_until = clock_timestamp()
+            + coalesce((SELECT given.visibility FROM given WHERE given.name = message.topic), %(visibility)s),
+        receipt = gen_random_uuid(),
+        attempts = message.attempts + 1
+    FROM mine
+    WHERE message.id = mine.id
+    RETURNING
+        message.id, message.topic, message.key, message.body, message.receipt, message.attempts, message.created_at,
+        message.available_at
 )
-UPDATE outbox_outboxmessage AS message
-SET claimed_at = clock_timestamp(),
-    claimed_until = clock_timestamp()
-        + coalesce((SELECT given.visibility FROM given WHERE given.name = message.topic), %(visibility)s),
-    receipt = gen_random_uuid(),
-    attempts = message.attempts + 1
-FROM mine
-WHERE message.id = mine.id
-RETURNING
-    message.id, message.topic, message.key, message.body, message.receipt, message.attempts, message.created_at,
-    message.available_at
+SELECT id, topic, key, body, receipt, attempts, created_at, available_at
+FROM claimed
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+WHERE NOT EXISTS (SELECT FROM mine)
+  AND EXISTS (
+      SELECT
+      FROM outbox_waitingtopic AS topic
+      LEFT JOIN given ON given.name = topic.name
+      CROSS JOIN LATERAL (
+          SELECT
+          FROM outbox_outboxmessage AS message
+          WHERE message.topic = topic.name
+            AND message.done_at IS NULL
+            AND message.dead_at IS NULL
+            AND NOT message.is_behind
+            AND message.available_at <= (SELECT clock_timestamp())
+            AND (message.claimed_until IS NULL OR message.claimed_until <= clock_timestamp())
+          LIMIT 1
+      ) AS due
+      WHERE topic.name <> ALL(%(others)s::text[]) AND given.allowance IS DISTINCT FROM 0
+  )
