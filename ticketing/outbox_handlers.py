@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from celery import signals
 from django.conf import settings
 from kombu import Connection
 from kombu.exceptions import OperationalError
@@ -58,6 +59,17 @@ def register() -> None:
 def wake_worker() -> bool:
     """Wake a worker to deliver messages, if the broker responds in time; return whether it did."""
     return _send(deliver, (), "the maintenance loop delivers meanwhile")
+
+
+@signals.worker_process_init.connect
+def deliver_own_messages(**kwargs: Any) -> None:
+    """Let this process of a worker deliver the messages that it writes itself."""
+    outbox.register_wake(wake_this_worker)
+
+
+def wake_this_worker() -> bool:
+    """Deliver here what this process, a worker, has just written; if all its threads are occupied, wake another."""
+    return delivery.get_delivery().wake_if_free() or wake_worker()
 
 
 def hand_over_runs(run_ids: Sequence[int]) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from django.conf import settings
 from django.db import transaction
 from kombu import Connection
 
@@ -71,6 +72,22 @@ def test_the_wake_up_has_no_payload_and_its_task_delivers_due_messages() -> None
     order.refresh_from_db()
     assert order.status == Order.Status.CONFIRMED
     assert_audit_clean()
+
+
+def test_a_process_of_a_worker_delivers_what_it_writes_unless_its_threads_are_occupied(monkeypatch) -> None:
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
+    others_woken: list[str] = []
+    monkeypatch.setattr(outbox_handlers, "wake_worker", lambda: others_woken.append("once") or True)
+    here = delivery.get_delivery()
+    monkeypatch.setattr(here, "_alone_count", settings.OUTBOX_DELIVERERS)
+    assert outbox_handlers.wake_this_worker()
+    assert others_woken == ["once"]
+    monkeypatch.setattr(here, "_alone_count", 0)
+    assert outbox_handlers.wake_this_worker()
+    wait_for_delivery_here()
+    assert others_woken == ["once"]
+    order.refresh_from_db()
+    assert order.status == Order.Status.CONFIRMED
 
 
 def test_without_a_broker_the_sale_continues_and_the_broker_is_not_called_for_a_while(no_broker, caplog) -> None:
