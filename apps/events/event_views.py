@@ -281,6 +281,16 @@ def get_event_by_id(event_id: int) -> EventView:
     return found[event_id]
 
 
+def events_call(event_ids: Sequence[int]) -> sql.Call:
+    """Return the statement whose rows `read_events` reads, of the events with these ids, whatever their status."""
+    return _event_rows.call(event_ids=list(event_ids), slugs=None)
+
+
+def read_events(rows: Iterable[tuple[Any, ...]]) -> dict[int, EventView]:
+    """Return the events of these rows, by id."""
+    return {event.id: event for event in map(_event_view, rows)}
+
+
 def get_events_by_id(event_ids: Iterable[int]) -> dict[int, EventView]:
     """Return the events with these ids, whatever their status, without unknown ids, with one query."""
     # An id from a URL may have any length.

@@ -3,16 +3,21 @@
 One function, `quote`, computes the refund for all pages that show it and for the return itself.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import connection
 from django.db.models import Sum
 
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.orders.models import Order, OrderLine, ReturnPolicy, ScheduleNotice
+from apps.kernel.db import sql
+from apps.orders.models import Order, OrderLine
+
+_policies = sql.load("apps.orders", "return_policies_of_events")
+_notices = sql.load("apps.orders", "schedule_notices_of_events")
 
 TICKETS_MAX = 200
 
@@ -138,15 +143,41 @@ class ReturnTerms:
 
 def get_return_terms(event: events.EventView, now: datetime) -> ReturnTerms:
     """Return the event's terms for returns by buyers."""
-    policy = ReturnPolicy.objects.filter(event_id=event.id).first()
-    is_published = event.status == "published"
-    offer = None
-    if policy is not None:
-        until = event.starts_at - timedelta(hours=policy.until_hours)
-        offer = ReturnOffer(now < until and is_published, until, policy.keeps_fees)
-    windows, earlier_starts = [], []
-    for notice in ScheduleNotice.objects.filter(event_id=event.id).select_related("change").order_by("at"):
-        earlier_starts.append((notice.orders_until, datetime.fromisoformat(notice.change.before["starts_at"])))
-        if is_published and notice.return_until is not None and now < notice.return_until:
-            windows.append((notice.orders_until, notice.return_until))
-    return ReturnTerms(offer, event.starts_at, tuple(windows), tuple(earlier_starts))
+    with connection.cursor() as cursor:
+        policies, notices = sql.execute_batch(cursor, terms_calls([event.id]))
+    return read_terms([event], now, policies.rows, notices.rows)[event.id]
+
+
+def terms_calls(event_ids: Sequence[int]) -> list[sql.Call]:
+    """Return the two statements whose rows `read_terms` reads."""
+    return [_policies.call(event_ids=list(event_ids)), _notices.call(event_ids=list(event_ids))]
+
+
+def read_terms(
+    given: Iterable[events.EventView],
+    now: datetime,
+    policies: Iterable[tuple[Any, ...]],
+    notices: Sequence[tuple[Any, ...]],
+) -> dict[int, ReturnTerms]:
+    """Return the terms of these events, by id."""
+    policy_of = {event_id: values for event_id, *values in policies}
+    found = {}
+    for event in given:
+        is_published = event.status == "published"
+        offer = None
+        if event.id in policy_of:
+            until_hours, keeps_fees = policy_of[event.id]
+            until = event.starts_at - timedelta(hours=until_hours)
+            offer = ReturnOffer(now < until and is_published, until, keeps_fees)
+        own = [notice for event_id, *notice in notices if event_id == event.id]
+        found[event.id] = ReturnTerms(
+            offer,
+            event.starts_at,
+            tuple(
+                (orders_until, return_until)
+                for orders_until, return_until, _ in own
+                if is_published and return_until is not None and now < return_until
+            ),
+            tuple((orders_until, datetime.fromisoformat(starts_at)) for orders_until, _, starts_at in own),
+        )
+    return found

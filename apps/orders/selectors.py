@@ -20,12 +20,16 @@ from apps.orders.absolute_urls import absolute_url
 from apps.orders.errors import InvoiceNotFound, OrderNotFound, TicketNotFound
 from apps.orders.lines import bill_from_lines
 from apps.orders.models import ATTEMPTS_MAX, Invoice, InvoiceKind, Order, OrderLine, Payment, Refund, Ticket
-from apps.orders.terms.transfer_terms import TransferTerms, TransferView, get_transfer_terms, transfers_of_orders
+from apps.orders.terms import transfer_terms
+from apps.orders.terms.transfer_terms import TransferTerms, TransferView
 from apps.queue import facade as queue
 
+_orders_by_id = sql.load("apps.orders", "orders_by_id")
 _payments = sql.load("apps.orders", "payments_of_orders")
 _lines = sql.load("apps.orders", "lines_of_orders")
 _tickets = sql.load("apps.orders", "tickets_of_orders")
+_papers = sql.load("apps.orders", "paper_titles_of_orders")
+_refunds = sql.load("apps.orders", "refunds_of_orders")
 _received_of_emails = sql.load("apps.orders", "received_of_emails")
 
 ORDERS_SHOWN_MAX = 100
@@ -352,7 +356,9 @@ def get_order(order_id: UUID) -> OrderView:
 
 def find_orders(order_ids: Collection[UUID]) -> dict[UUID, OrderView]:
     """Return these orders by id, without unknown ids."""
-    return {view.id: view for view in _views(list(Order.objects.filter(pk__in=order_ids)))}
+    with connection.cursor() as cursor:
+        rows = model_rows.build_instances(Order, _orders_by_id.rows(cursor, order_ids=list(order_ids)))
+    return {view.id: view for view in _views(rows, is_fresh=True)}
 
 
 def order_of_reservation(reservation_id: UUID) -> OrderView | None:
@@ -466,14 +472,29 @@ def _refund_view(refund: Refund) -> RefundView:
     )
 
 
-def _read_rows(order_ids: Sequence[UUID]) -> list[dict[UUID, list[Any]]]:
-    """Return the payments, lines and tickets of these orders, each grouped by order."""
-    models: tuple[type[Model], ...] = (Payment, OrderLine, Ticket)
-    calls = [statement.call(order_ids=order_ids) for statement in (_payments, _lines, _tickets)]
+def _read(
+    ids: Sequence[UUID], sold_ids: Sequence[UUID], event_ids: Sequence[int], *, is_whole: bool
+) -> dict[str, Sequence[tuple[Any, ...]]]:
+    """Return the rows that belong to these orders, in one round trip."""
+    calls = {
+        "payments": _payments.call(order_ids=ids),
+        "lines": _lines.call(order_ids=ids),
+        "events": events.events_call(event_ids),
+    }
+    if is_whole:
+        calls["refunds"] = _refunds.call(order_ids=ids)
+        calls["return_policies"], calls["notices"] = return_quotes.terms_calls(event_ids)
+        calls["transfer_policies"] = transfer_terms.terms_call(event_ids)
+        calls["clock"] = clock.now_call()
+    if sold_ids:
+        if is_whole:
+            calls["papers"] = _papers.call(order_ids=sold_ids)
+            # Before the tickets, so that each transfer's ticket is among them.
+            calls["transfers"] = transfer_terms.transfers_call(sold_ids)
+        calls["tickets"] = _tickets.call(order_ids=sold_ids)
     with connection.cursor() as cursor:
-        results = sql.execute_batch(cursor, calls)
-    pairs = zip(models, results, strict=True)
-    return [_by_order(model_rows.build_instances(model, result.rows)) for model, result in pairs]
+        results = sql.execute_batch(cursor, list(calls.values()))
+    return {name: result.rows for name, result in zip(calls, results, strict=True)}
 
 
 def _by_order(rows: Iterable[Any]) -> dict[UUID, list[Any]]:
@@ -483,26 +504,32 @@ def _by_order(rows: Iterable[Any]) -> dict[UUID, list[Any]]:
     return grouped
 
 
-def _views(orders: list[Order], *, is_whole: bool = True) -> list[OrderView]:
+def _views(orders: list[Order], *, is_whole: bool = True, is_fresh: bool = False) -> list[OrderView]:
+    """Return the views of these rows, with a single round trip in most cases. `is_fresh`: the rows were just read, so
+    those that were never confirmed have neither tickets nor invoices, and these are not read."""
     if not orders:
         return []
     ids = [order.pk for order in orders]
-    payments, lines, tickets = _read_rows(ids)
-    invoices = Invoice.objects.filter(order__in=ids).order_by("id")
-    papers = invoices.values_list("order_id", "number", "kind", "issued_at", "total_minor") if is_whole else ()
-    paper_views = _by_order(InvoiceView(*paper) for paper in papers)
-    refunds = Refund.objects.filter(order__in=ids, replaced_by=None).order_by("requested_at", "id")
-    refund_rows = _by_order(refunds if is_whole else ())
-    found = events.get_events_by_id(order.event_id for order in orders)
+    sold_ids = [order.pk for order in orders if order.confirmed_at is not None or not is_fresh]
+    read = _read(ids, sold_ids, list({order.event_id for order in orders}), is_whole=is_whole)
+    payments = _by_order(model_rows.build_instances(Payment, read["payments"]))
+    lines = _by_order(model_rows.build_instances(OrderLine, read["lines"]))
+    all_tickets = model_rows.build_instances(Ticket, read.get("tickets", ()))
+    tickets = _by_order(all_tickets)
+    paper_views = _by_order(InvoiceView(*paper) for paper in read.get("papers", ()))
+    refund_rows = _by_order(model_rows.build_instances(Refund, read.get("refunds", ())))
+    found = events.read_events(read["events"])
     # Read the clock only if needed: for return terms, or for an order whose payment can be retried.
-    now = clock.now() if is_whole or any(order.status == Order.Status.PLACED for order in orders) else None
+    now = clock.now() if not is_whole and any(order.status == Order.Status.PLACED for order in orders) else None
     offers: dict[int, return_quotes.ReturnTerms] = {}
-    terms: dict[int, TransferTerms | None] = {}
+    terms: dict[int, TransferTerms] = {}
     transfers: dict[UUID, list[TransferView]] = {}
-    if now is not None and is_whole:
-        offers = {event_id: return_quotes.get_return_terms(event, now) for event_id, event in found.items()}
-        terms = {event_id: get_transfer_terms(event, now) for event_id, event in found.items()}
-        transfers = transfers_of_orders(ids, now)
+    if is_whole:
+        ((now,),) = read["clock"]
+        assert now is not None
+        offers = return_quotes.read_terms(found.values(), now, read["return_policies"], read["notices"])
+        terms = transfer_terms.read_terms(found.values(), now, read["transfer_policies"])
+        transfers = transfer_terms.read_transfers(read.get("transfers", ()), all_tickets, now)
     views = []
     for order in orders:
         last = payments[order.pk][-1] if payments[order.pk] else None

@@ -1,6 +1,6 @@
 """Immutable views of reservations."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -198,22 +198,32 @@ def view_reservations(
 ) -> list[ReservationView]:
     """Return views of these rows, in order. `known` contains events that the caller has just read."""
     rows = list(reservations)
-    # Deadlines matter for live reservations only.
-    now = clock.now() if any(row.status in Reservation.LIVE for row in rows) else None
-    lines: list[_Line] = []
-    if rows:
-        with connection.cursor() as cursor:
-            lines = [_Line(*line) for line in _lines.rows(cursor, reservation_ids=[row.pk for row in rows])]
-    seats = events.seats_by_id(line.seat_id for line in lines if line.seat_id is not None)
+    if not rows:
+        return []
     event_ids = {row.event_id for row in rows}
-    by_event = {**known, **events.get_events_by_id(event_ids - known.keys())}
+    # Deadlines matter for live reservations only.
+    has_live = any(row.status in Reservation.LIVE for row in rows)
+    calls = [_lines.call(reservation_ids=[row.pk for row in rows])]
+    if unknown := event_ids - known.keys():
+        calls.append(events.events_call(list(unknown)))
+    if has_live:
+        calls.append(clock.now_call())
+    with connection.cursor() as cursor:
+        read = [result.rows for result in sql.execute_batch(cursor, calls)]
+    now = read.pop()[0][0] if has_live else None
+    by_event = {**known, **(events.read_events(read.pop()) if unknown else {})}
+    lines = [_Line(*line) for line in read.pop()]
+    lines_of = defaultdict[UUID, list[_Line]](list)
+    for line in lines:
+        lines_of[line.reservation_id].append(line)
+    seats = events.seats_by_id(line.seat_id for line in lines if line.seat_id is not None)
     sections: dict[int, events.SectionView] = {}
     if any(line.seat_id is None for line in lines):
         sections = {section.id: section for event_id in event_ids for section in events.list_sections(event_id)}
     views = []
     for row in rows:
         terms = events.terms_at(by_event[row.event_id], row.created_at)
-        own = [line for line in lines if line.reservation_id == row.pk]
+        own = lines_of[row.pk]
         deadline = row.pay_deadline or row.expires_at
         lapsed = now is not None and row.status in Reservation.LIVE and deadline <= now
         views.append(

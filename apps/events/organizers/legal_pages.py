@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from django.db.models import Q
+from django.db import connection
 from django.template.defaultfilters import linebreaks_filter
 from django.urls import reverse
 from django.utils.html import urlize
@@ -13,7 +13,9 @@ from django.utils.safestring import SafeString
 
 from apps.events.models import LegalPage, Organizer
 from apps.kernel import clock
-from apps.kernel.db import transactions
+from apps.kernel.db import sql, transactions
+
+_current = sql.load("apps.events", "current_legal_pages")
 
 TEXT_CHARACTERS_MAX = 100_000
 KINDS = tuple(LegalPage.Kind)
@@ -37,6 +39,12 @@ class Terms:
     version: str
     organizer: str
     pages: tuple[AcceptedPage, ...]
+
+
+class _CurrentPage(NamedTuple):
+    id: int
+    organizer_slug: str
+    organizer_name: str
 
 
 def current_page(organizer_id: int, kind: str) -> LegalPage | None:
@@ -74,13 +82,13 @@ def current_terms(organizer_id: int) -> Terms | None:
     return _terms_of(_current_pages(organizer_id))
 
 
-def _terms_of(found: Mapping[LegalPage.Kind, LegalPage]) -> Terms | None:
-    ids = {kind: found[kind].pk for kind in _ACCEPTED if kind in found}
+def _terms_of(found: Mapping[LegalPage.Kind, _CurrentPage]) -> Terms | None:
+    ids = {kind: found[kind].id for kind in _ACCEPTED if kind in found}
     if not ids:
         return None
-    organizer = next(iter(found.values())).organizer
-    pages = tuple(AcceptedPage(kind, page_path(organizer.slug, kind), *_ACCEPTED[kind]) for kind in ids)
-    return Terms(".".join(f"{kind}-{pk}" for kind, pk in ids.items()), organizer.name, pages)
+    page = next(iter(found.values()))
+    pages = tuple(AcceptedPage(kind, page_path(page.organizer_slug, kind), *_ACCEPTED[kind]) for kind in ids)
+    return Terms(".".join(f"{kind}-{pk}" for kind, pk in ids.items()), page.organizer_name, pages)
 
 
 def page_path(slug: str, kind: str) -> str:
@@ -92,8 +100,8 @@ def list_links(organizer_id: int) -> list[LegalLink]:
     return _links_of(_current_pages(organizer_id))
 
 
-def _links_of(found: Mapping[LegalPage.Kind, LegalPage]) -> list[LegalLink]:
-    return links_of(next(iter(found.values())).organizer.slug, found) if found else []
+def _links_of(found: Mapping[LegalPage.Kind, _CurrentPage]) -> list[LegalLink]:
+    return links_of(next(iter(found.values())).organizer_slug, found) if found else []
 
 
 def current_kinds(organizer_id: int) -> frozenset[str]:
@@ -106,11 +114,11 @@ def links_of(slug: str, kinds: Container[str]) -> list[LegalLink]:
     return [{"label": str(kind.label), "url": page_path(slug, kind)} for kind in KINDS if kind in kinds]
 
 
-def _current_pages(organizer_id: int) -> dict[LegalPage.Kind, LegalPage]:
-    """Return the current pages by kind, without their texts."""
-    latest = LegalPage.objects.filter(organizer_id=organizer_id).order_by("kind", "-id").distinct("kind")
-    rows = LegalPage.objects.filter(~Q(text="") | ~Q(url=""), pk__in=latest.values("pk"))
-    return {LegalPage.Kind(row.kind): row for row in rows.select_related("organizer").defer("text")}
+def _current_pages(organizer_id: int) -> dict[LegalPage.Kind, _CurrentPage]:
+    """Return the current pages by kind."""
+    with connection.cursor() as cursor:
+        rows = _current.rows(cursor, organizer_id=organizer_id)
+    return {LegalPage.Kind(kind): _CurrentPage(*page) for kind, *page in rows}
 
 
 def publish_page(organizer: Organizer, kind: str, *, text: str, url: str, who: str) -> bool:

@@ -1,8 +1,10 @@
 """Issue, replace and void tickets: one per ticket line of a confirmed order, each with an unguessable code."""
 
 import secrets
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from uuid import UUID
 
 from django.db import connection
 
@@ -33,10 +35,13 @@ def issue(sales: Sequence[tuple[Order, reservations.ReservationView]], now: date
     """Issue one ticket for each uncanceled ticket line of these orders. Joins the caller's transaction."""
     require_transaction()
     with connection.cursor() as cursor:
-        lines = model_rows.build_instances(OrderLine, _lines.rows(cursor, order_ids=[order.pk for order, _ in sales]))
+        rows = _lines.rows(cursor, order_ids=[order.pk for order, _ in sales])
+    lines_of = defaultdict[UUID, list[OrderLine]](list)
+    for line in model_rows.build_instances(OrderLine, rows):
+        lines_of[line.order_id].append(line)
     issued: list[Ticket] = []
     for order, reservation in sales:
-        issued += _new_tickets(order, reservation, [line for line in lines if line.order_id == order.pk])
+        issued += _new_tickets(order, reservation, lines_of[order.pk])
     if not issued:
         return
     with connection.cursor() as cursor:

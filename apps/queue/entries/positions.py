@@ -3,11 +3,13 @@
 import uuid
 from collections.abc import Collection
 
+from django.db import connection
+
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.kernel.db import transactions
+from apps.kernel.db import sql, transactions
 from apps.kernel.http import problems
-from apps.queue.entries.entry import EntryView, apply_arrival, has_lapsed, view_of
+from apps.queue.entries.entry import Entry, EntryView, apply_arrival, has_lapsed, view_of
 from apps.queue.entries.join import (
     JOIN_LOCK_MS,
     JoinOutcome,
@@ -38,6 +40,8 @@ __all__ = [
     "leave",
     "require_on_sale",
 ]
+
+_entries_with_events = sql.load("apps.queue", "entries_with_events")
 
 
 def leave(event: events.EventView, caller: Caller) -> EntryView:
@@ -91,8 +95,9 @@ def entry_by_id(entry_id: uuid.UUID) -> EntryView | None:
 
 def entries_by_id(entry_ids: Collection[uuid.UUID]) -> dict[uuid.UUID, EntryView]:
     """Return these entries by id, without unknown ids."""
-    entries = QueueEntry.objects.select_related("event").filter(pk__in=entry_ids)
-    return {entry.pk: view_of(entry, entry.event.slug) for entry in entries}
+    with connection.cursor() as cursor:
+        rows = _entries_with_events.rows(cursor, entry_ids=list(entry_ids))
+    return {entry_id: view_of(Entry(entry_id, *values), slug) for entry_id, *values, slug in rows}
 
 
 def find_entry(event_id: int, caller: Caller, *, lock: bool = False) -> QueueEntry | None:
