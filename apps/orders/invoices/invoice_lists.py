@@ -14,8 +14,8 @@ from django.utils import timezone
 from apps.events import facade as events
 from apps.kernel.db import model_rows, sql, transactions
 from apps.kernel.outbox import facade as outbox
+from apps.orders import locks
 from apps.orders.invoices import invoices
-from apps.orders.locks import draw_invoice_numbers
 from apps.orders.models import Invoice, InvoiceKind, Order, OrderLine
 
 _lock_orders = sql.load("apps.orders", "lock_orders_skipping")
@@ -30,19 +30,21 @@ def handle_invoice_messages(messages: Sequence[outbox.Message]) -> set[int]:
 
 def issue_plain(order_ids: Collection[UUID]) -> set[UUID]:
     """Write the invoices of the plain cases among these orders, and commit. Return the orders that have their invoice
-    now. Orders that another transaction has locked are left out.
+    now. Orders that another transaction keeps locked are left out.
 
     Every document is decided before the numbers are drawn, exactly as many as are written, so that the counter is
     locked briefly and no number is lost.
     """
+    return locks.repeat_locked(order_ids, _issue_plain)
+
+
+def _issue_plain(order_ids: Collection[UUID]) -> locks.Handled[UUID]:
     with transactions.write():
         with connection.cursor() as cursor:
             locked = _lock_orders.rows(cursor, order_ids=sorted(order_ids))
-        orders = [
-            order
-            for order in model_rows.build_instances(Order, locked)
-            if order.status == Order.Status.CONFIRMED and order.total_minor
-        ]
+        found = model_rows.build_instances(Order, locked)
+        left = set(order_ids) - {order.pk for order in found}
+        orders = [order for order in found if order.status == Order.Status.CONFIRMED and order.total_minor]
         papers, lines, adjusted, now = invoices.read_billing(orders)
         rows_of: dict[UUID, list[OrderLine]] = {order.pk: [] for order in orders}
         for line in lines:
@@ -51,10 +53,10 @@ def issue_plain(order_ids: Collection[UUID]) -> set[UUID]:
         unusual |= {line.order_id for line in lines if line.canceled_at is not None}
         plain = [order for order in orders if order.pk not in unusual]
         if not plain:
-            return set()
+            return locks.Handled(set(), left)
         year = timezone.localtime(now).year
         events_by_id = events.get_events_by_id(order.event_id for order in plain)
-        numbers, now = draw_invoice_numbers(InvoiceKind.INVOICE, settings.INVOICE_SERIES, year, len(plain))
+        numbers, now = locks.draw_invoice_numbers(InvoiceKind.INVOICE, settings.INVOICE_SERIES, year, len(plain))
         Invoice.objects.bulk_create(
             invoices.build_invoice(
                 order,
@@ -68,4 +70,4 @@ def issue_plain(order_ids: Collection[UUID]) -> set[UUID]:
             )
             for order, number in zip(plain, numbers, strict=True)
         )
-    return {order.pk for order in plain}
+    return locks.Handled({order.pk for order in plain}, left)

@@ -8,8 +8,9 @@ which decides one message and may wait for locks.
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from django.db import connection
@@ -18,6 +19,7 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import model_rows, sql, transactions
 from apps.kernel.outbox import facade as outbox
+from apps.orders import locks
 from apps.orders.models import Order, Payment, ProviderMessage
 from apps.orders.payments import order_updates, settlement
 from apps.orders.payments.providers.protocol import Kind
@@ -41,10 +43,14 @@ def settle_plain(message_ids: Collection[int]) -> set[int]:
     """Settle the plain cases among these stored messages, and commit. Return the ids of the settled ones; nothing is
     changed for the others.
 
-    Orders that another transaction has locked are left out. Locks are taken kind by kind, each kind in id order
+    Orders that another transaction keeps locked are left out. Locks are taken kind by kind, each kind in id order
     (docs/locking.md, rule 3): the orders, the messages, then what `reservations.confirm_plain` locks. Payments and
     messages are read after the orders' locks, in statements of their own. All verdicts precede the first write.
     """
+    return locks.repeat_locked(message_ids, _settle_plain)
+
+
+def _settle_plain(message_ids: Collection[int]) -> locks.Handled[int]:
     with transactions.write():
         with connection.cursor() as cursor:
             order_ids = [order_id for (order_id,) in _orders_of_messages.rows(cursor, message_ids=list(message_ids))]
@@ -60,7 +66,9 @@ def settle_plain(message_ids: Collection[int]) -> set[int]:
         payments = model_rows.build_instances(Payment, found.rows)
         messages = model_rows.build_instances(ProviderMessage, stored.rows)
         confirmed = _confirm(_plain_cases(orders, payments, messages), _note_confirmed)
-        return {message.pk for _, _, message in confirmed}
+    unlocked = {payment.pk for payment in payments} | {None}
+    seen = {message.pk for message in messages if message.payment_id in unlocked}
+    return locks.Handled({message.pk for _, _, message in confirmed}, set(message_ids) - seen)
 
 
 def _note_confirmed(messages: Sequence[ProviderMessage]) -> sql.Call:
@@ -73,9 +81,13 @@ def settle_answers(answers: Sequence[ProviderMessage], ask_after: timedelta) -> 
     charge is pending.
 
     The orders are locked before any message is stored, as for a single answer (rule 3), and orders that another
-    transaction has locked are left out. A webhook with the same message that was stored before is settled with it; one
-    that is being stored is waited for, and its transaction waits for no lock of this one.
+    transaction keeps locked are left out. A webhook with the same message that was stored before is settled with it;
+    one that is being stored is waited for, and its transaction waits for no lock of this one.
     """
+    return locks.repeat_locked(answers, partial(_settle_answers, ask_after))
+
+
+def _settle_answers(ask_after: timedelta, answers: Collection[ProviderMessage]) -> locks.Handled[ProviderMessage]:
     with transactions.write():
         with connection.cursor() as cursor:
             locked = _lock_orders_of_payments.rows(cursor, payment_ids=[answer.payment_id for answer in answers])
@@ -86,7 +98,16 @@ def settle_answers(answers: Sequence[ProviderMessage], ask_after: timedelta) -> 
         waiting = _pending_cases(orders, payments, answers)
         if waiting:
             _note_waiting(waiting, ask_after)
-        return {payment.pk for _, payment, _ in (*confirmed, *waiting)}
+        late = _late_cases(orders, payments, answers)
+        if late:
+            with connection.cursor() as cursor:
+                messages = [message for _, _, message in late]
+                sql.execute_batch(cursor, [_store_call(messages, [settlement.TOO_LATE] * len(late))])
+    unlocked = {payment.pk for payment in payments}
+    return locks.Handled(
+        {payment.pk for _, payment, _ in (*confirmed, *waiting, *late)},
+        [answer for answer in answers if answer.payment_id not in unlocked],
+    )
 
 
 def _store_confirmed(messages: Sequence[ProviderMessage]) -> sql.Call:
@@ -109,15 +130,38 @@ def _store_call(messages: Sequence[ProviderMessage], outcomes: Sequence[str]) ->
 
 
 def _pending_cases(
-    orders: Mapping[UUID, Order], payments: Sequence[Payment], answers: Sequence[ProviderMessage]
+    orders: Mapping[UUID, Order], payments: Sequence[Payment], answers: Collection[ProviderMessage]
 ) -> list[Case]:
     """Return the answers that their charges are pending, about payments that are."""
-    by_id = {payment.pk: payment for payment in payments if payment.status == Payment.Status.PENDING}
     return [
-        (orders[by_id[answer.payment_id].order_id], by_id[answer.payment_id], answer)
-        for answer in answers
-        if answer.kind == Kind.PENDING and answer.payment_id in by_id
+        (order, payment, answer)
+        for order, payment, answer in _cases(orders, payments, answers)
+        if answer.kind == Kind.PENDING and payment.status == Payment.Status.PENDING
     ]
+
+
+def _late_cases(
+    orders: Mapping[UUID, Order], payments: Sequence[Payment], answers: Collection[ProviderMessage]
+) -> list[Case]:
+    """Return the answers that their charges are pending, about payments whose success a webhook has reported before.
+    They change nothing, and need no inquiry."""
+    return [
+        (order, payment, answer)
+        for order, payment, answer in _cases(orders, payments, answers)
+        if answer.kind == Kind.PENDING
+        and payment.status == Payment.Status.SUCCEEDED
+        and payment.reference == answer.reference
+    ]
+
+
+def _cases(
+    orders: Mapping[UUID, Order], payments: Sequence[Payment], answers: Collection[ProviderMessage]
+) -> Iterator[Case]:
+    by_id = {payment.pk: payment for payment in payments}
+    for answer in answers:
+        if answer.payment_id in by_id:
+            payment = by_id[answer.payment_id]
+            yield orders[payment.order_id], payment, answer
 
 
 def _note_waiting(waiting: Sequence[Case], ask_after: timedelta) -> None:
@@ -142,7 +186,7 @@ def _note_waiting(waiting: Sequence[Case], ask_after: timedelta) -> None:
 
 
 def _plain_cases(
-    orders: Mapping[UUID, Order], payments: Sequence[Payment], messages: Sequence[ProviderMessage]
+    orders: Mapping[UUID, Order], payments: Sequence[Payment], messages: Collection[ProviderMessage]
 ) -> list[Case]:
     pending = Counter(each.order_id for each in payments if each.status == Payment.Status.PENDING)
     by_id = {payment.pk: payment for payment in payments}

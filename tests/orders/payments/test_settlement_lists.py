@@ -11,7 +11,7 @@ from apps.events.facade import EventView
 from apps.kernel import clock
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
-from apps.orders import topics
+from apps.orders import locks, topics
 from apps.orders.cancellation import order_cancellation
 from apps.orders.invoices import invoice_lists, invoices
 from apps.orders.models import Invoice, Order, Payment, ProviderMessage, Refund, Ticket
@@ -26,7 +26,15 @@ from apps.reservations.lifecycle import confirmations
 from apps.reservations.models import Reservation, ReservationTransition, SeatInventory
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import backdate_pay_deadline, deliver_outbox, late_webhook, make_code, place_order
-from tests.support.races import in_another_connection, rival_waiting_at, run_at, statements, storm, values
+from tests.support.races import (
+    in_another_connection,
+    rival_connection,
+    rival_waiting_at,
+    run_at,
+    statements,
+    storm,
+    values,
+)
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
 
@@ -164,7 +172,37 @@ def test_an_unusual_message_is_left_to_the_single_path_and_the_others_are_settle
     assert orders[1].status in ("refunded", "placed", "confirmed", "canceled", "failed")
 
 
-def test_orders_and_reservations_that_another_transaction_has_locked_are_left_out_without_waiting() -> None:
+def test_an_order_that_another_transaction_has_locked_for_a_moment_is_settled_in_the_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A: has locked the first order, for example to store the direct answer to its charge
+    B: settles the list without that order, and after a pause that order in a list of its own
+    """
+    orders = place_orders(make_event(), 3)
+    for order in orders:
+        store_webhook(order)
+    pauses: list[float] = []
+    with transaction.atomic():
+        Order.objects.select_for_update(no_key=True).get(pk=orders[0].pk)
+        monkeypatch.setattr(locks, "LOCKED_PAUSES", ())
+        assert in_another_connection(lambda: settle(orders[:2])) == numbers(orders[1:2]), "control: it is left out"
+    monkeypatch.undo()
+    with rival_connection() as holder, holder.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT FROM orders_order WHERE id = %s FOR NO KEY UPDATE", [orders[0].pk])
+
+        def pause(seconds: float) -> None:
+            pauses.append(seconds)
+            cursor.execute("ROLLBACK")
+
+        monkeypatch.setattr(locks.time, "sleep", pause)
+        with statements() as sent:
+            assert settle(orders) == numbers([orders[0], orders[2]])
+    assert len(pauses) == 1
+    assert sent.count("lock_orders_skipping") == 2
+
+
+def test_orders_and_reservations_that_another_transaction_keeps_locked_are_left_out() -> None:
     orders = place_orders(make_event(), 4)
     for order in orders:
         store_webhook(order)

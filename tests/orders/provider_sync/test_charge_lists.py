@@ -14,7 +14,7 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import topics
 from apps.orders.cancellation import order_cancellation
 from apps.orders.models import Order, Payment, ProviderMessage, ProviderStanding, Ticket
-from apps.orders.payments import circuit_breaker
+from apps.orders.payments import circuit_breaker, settlement, settlement_lists
 from apps.orders.payments.providers import get_provider, sandbox
 from apps.orders.payments.providers.protocol import ProviderFault
 from apps.orders.payments.providers.sandbox.cards import DELAYED, TIMES_OUT
@@ -335,6 +335,23 @@ def test_a_direct_answer_during_the_settlement_waits_for_the_order_and_finds_it_
         run.settle()
     rival.result()
     assert (statuses(orders), Ticket.objects.count()) == (["confirmed"] * 2, 2)
+
+
+def test_an_answer_that_the_webhook_of_its_success_has_overtaken_is_stored_with_the_list(run: ListRun) -> None:
+    """The answer says that the charge is pending, which decides nothing any more and needs no inquiry."""
+    orders = place_orders(2, DELAYED)
+    run.start()
+    key = str(payment_of(orders[0]).pk)
+    raw = sandbox.settle(key, "succeeded", clock.now())
+    assert event_storage.receive(sandbox.NAME, raw, {sandbox.SIGNATURE_HEADER: sandbox.sign(raw)})
+    settlement_lists.settle_plain(ProviderMessage.objects.values_list("pk", flat=True))
+    with statements() as sent:
+        run.settle()
+    assert "store_provider_messages" not in sent, "none alone"
+    assert statuses(orders) == ["confirmed", "paying"]
+    late = ProviderMessage.objects.get(kind="payment.pending", payment__order=orders[0])
+    assert (late.outcome, late.processed_at is not None) == (settlement.TOO_LATE, True)
+    assert not OutboxMessage.objects.filter(topic=topics.ASK, key=key).exists()
 
 
 def test_an_answer_whose_order_was_canceled_meanwhile_is_settled_alone_and_refunded(run: ListRun) -> None:
