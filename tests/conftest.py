@@ -100,6 +100,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.enable()
+    gc.set_threshold(20_000, 20, 20)  # As in `web` (ticketing/asgi.py).
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

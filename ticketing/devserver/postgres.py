@@ -26,6 +26,8 @@ DISPOSABLE = {
     "synchronous_commit": "off",
     "full_page_writes": "off",
     "max_wal_size": "2GB",
+    # Of the password's hash, for each new connection: tests open many thousands.
+    "scram_iterations": "1",
 }
 ALWAYS = {
     "listen_addresses": LOOPBACK,

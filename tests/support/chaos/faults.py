@@ -16,7 +16,7 @@ from django.db import OperationalError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from tests.support.chaos.harness import Scenario
-from tests.support.races import Outcome, rival_connection, storm
+from tests.support.races import Outcome, storm
 
 TERMINATED_WITHIN_MS = 5_000
 _OF_THREAD = re.compile(r'(?<="s)\d+(?=_x\d+")')
@@ -73,10 +73,14 @@ class Fault:
 
 def strike(fault: Fault, scenario: Scenario, act: Callable[[], Any]) -> Outcome:
     """Run `act` until the fault strikes, or to its end if it has no unknown step. Return its outcome."""
-    with rival_connection() as terminator:
-        terminator.ensure_connection()
-        terminator.inc_thread_sharing()
+    # The connection of this thread is idle meanwhile: it cuts the other one.
+    terminator: Any = connections["default"]
+    terminator.ensure_connection()
+    terminator.inc_thread_sharing()
+    try:
         (outcome,) = storm(1, lambda _: _run(fault, scenario, act, terminator))
+    finally:
+        terminator.dec_thread_sharing()
     return outcome
 
 
