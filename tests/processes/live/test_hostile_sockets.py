@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -164,12 +165,17 @@ def test_some_pings_are_answered(server: Web, slug: str) -> None:
 
 def test_frames_before_the_response_to_the_handshake_disconnect(server: Web, slug: str) -> None:
     ping = Frame(Opcode.PING, b"p").serialize(mask=True)
-    for more in (b"", ping, ping * 10_000):
+
+    def send_early(more: bytes) -> None:
         with server.connect() as client, contextlib.suppress(OSError):
             client.sendall(handshake(slug) + more)
             client.sendall(Frame(Opcode.TEXT, b"early").serialize(mask=True))
             while client.recv(65_536):
                 pass
+
+    # All at once: the server disconnects some of them only after a time.
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(send_early, (b"", ping, ping * 10_000)))
     wait_until(lambda: connections_of(server) == 0, "they are disconnected")
 
 
