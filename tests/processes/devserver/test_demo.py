@@ -30,7 +30,8 @@ from ticketing.devserver.ports import free_port, is_free
 from ticketing.devserver.processes import end, wait_gone
 from ticketing.devserver.servers import Servers
 
-READY_SECONDS_MAX = 120
+READY_SECONDS_MAX = 240
+"""A limit for a demo that starts beside the longest tests. No passing test waits this long."""
 WAIT_SECONDS_MAX = 45
 OPEN = "Press Ctrl-C to stop."
 
