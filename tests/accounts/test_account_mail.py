@@ -81,6 +81,13 @@ def test_a_scheduled_mail_has_no_secret(browser: Client, ann: User) -> None:
     assert body == {"mail": "password_reset_key", "email": "ann@example.org", "user": ann.pk}
 
 
+@pytest.mark.parametrize("email", ["a@[127.0.0.1]", "a@localhost"])
+def test_no_mail_goes_to_the_mail_servers_own_network(browser: Client, db: None, email: str) -> None:
+    for page, data in ((RESET, {"email": email}), (SIGN_UP, {"username": email, "password": PASSWORD})):
+        assert "Enter a valid email address." in browser.post(page, data).content.decode()
+    assert not OutboxMessage.objects.exists()
+
+
 def test_an_inactive_account_gets_no_link(browser: Client, ann: User) -> None:
     User.objects.update(is_active=False)
     browser.post(RESET, {"email": "ann@example.org"})

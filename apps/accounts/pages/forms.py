@@ -13,6 +13,7 @@ from apps.accounts.confirmed_addresses import is_confirmation_required
 from apps.accounts.first_error import FocusesFirstError
 from apps.accounts.models import NAME_LENGTH_MAX, User, account_name
 from apps.accounts.passwords.backend import PASSWORD_LENGTH_MAX
+from apps.kernel.mail.addresses import AddressField
 from apps.kernel.proof_of_work.forms import WorkForm
 
 _ADDRESS_MESSAGES = {
@@ -82,7 +83,7 @@ class SignUpForm(FocusesFirstError, _FieldNames, allauth_forms.SignupForm):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.fields["email"] = forms.EmailField(
+        self.fields["email"] = AddressField(
             label="Email address",
             max_length=NAME_LENGTH_MAX,
             help_text="We’ll email you a link to confirm it.",
@@ -157,7 +158,7 @@ class ResetPasswordForm(FocusesFirstError, allauth_forms.ResetPasswordForm):
 
 
 class ChangeEmailForm(FocusesFirstError, forms.Form):
-    email = forms.EmailField()
+    email = AddressField()
 
     def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -179,8 +180,8 @@ class ChangeEmailForm(FocusesFirstError, forms.Form):
         return address
 
 
-def _email_field(label: str) -> forms.EmailField:
-    return forms.EmailField(
+def _email_field(label: str) -> AddressField:
+    return AddressField(
         label=label,
         max_length=NAME_LENGTH_MAX,
         error_messages=_ADDRESS_MESSAGES,

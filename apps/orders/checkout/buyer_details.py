@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.core.validators import EmailValidator
 
 from apps.kernel.codes.code_format import InvalidCode, normal_code
 from apps.kernel.form_fields.invisible_characters import first_visible, remove_invisible
 from apps.kernel.http import problems
+from apps.kernel.mail.addresses import check_address
 
 EMAIL_LENGTH_MAX = 254
 NAME_LENGTH_MAX = 120
 FIELDS = ("email", "name", "payment_method", "code", "terms")
 _REFUSED_CATEGORIES = ("Cc", "Cs", "Zl", "Zp")
 """Control characters, lone surrogates, separators of lines and paragraphs."""
-_check_email = EmailValidator()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +77,9 @@ def read_email(payload: Mapping[str, Any], errors: dict[str, str], *, default: s
     address = normalize_email(_take(payload, "email", default, EMAIL_LENGTH_MAX, errors))
     if "email" not in errors:
         try:
-            _check_email(address)
+            check_address(address)
         except ValidationError:
             errors["email"] = "is not a valid email address"
-        if address.endswith("]"):
-            # The validator accepts addresses of hosts, with which the mail server could be sent to its own network.
-            errors["email"] = "needs the name of a domain"
     return address
 
 

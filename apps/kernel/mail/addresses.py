@@ -1,0 +1,24 @@
+"""Which email addresses buyers and accounts may have."""
+
+from django import forms
+from django.core.validators import EmailValidator
+
+
+class _AddressValidator(EmailValidator):
+    """Django's check, but the domain must be a name with a dot. Django also accepts `localhost` and addresses of hosts
+    (`a@[127.0.0.1]`), with which anyone could let the mail server send to its own network."""
+
+    domain_allowlist: list[str] = []
+
+    def validate_domain_part(self, domain_part: str) -> bool:
+        return self.domain_regex.match(domain_part) is not None
+
+
+check_address = _AddressValidator()
+"""Raises ValidationError unless the text is such an address."""
+
+
+class AddressField(forms.EmailField):
+    """A form's field for such an address."""
+
+    default_validators = [check_address]
