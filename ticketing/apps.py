@@ -26,9 +26,10 @@ class CompositionConfig(AppConfig):
         from apps.reservations import facade as reservations
         from ticketing import outbox_handlers
         from ticketing.operations import health
-        from ticketing.server import cookie_values
+        from ticketing.server import cookie_values, form_parts
 
         cookie_values.install()
+        form_parts.install()
         account_tokens.accept_fallbacks()
         operations_port.register("/readyz", health.answer_readyz)
         operations_port.register("/metrics", health.answer_metrics)

@@ -12,6 +12,8 @@ The gain comes from skipping uvicorn's bookkeeping, not from faster parsing: the
 import re
 from typing import NamedTuple
 
+from ticketing.server.header_limits import UNCHECKED_BYTES, is_too_long
+
 BYTES_MAX = 16 * 1024
 LINES_MAX = 60
 
@@ -54,6 +56,8 @@ def parse_request(data: bytes) -> ParsedRequest | None:
         name, _, value = line.partition(b": ")
         lower = _lower.get(name) or _in_lower_case(name)
         if not lower or not value or value[0] == 32 or value[-1] == 32 or lower in by_name:
+            return None
+        if len(value) > UNCHECKED_BYTES and is_too_long(lower, len(value)):
             return None
         by_name[lower] = value
     if not _UNSUPPORTED_HEADERS.isdisjoint(by_name):

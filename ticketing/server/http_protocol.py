@@ -34,6 +34,7 @@ from apps.kernel.fastpath.server_extensions import (
 from apps.kernel.http import client_address
 from ticketing.server import fast_parser
 from ticketing.server.event_stream import StreamListener
+from ticketing.server.header_limits import has_too_long
 from ticketing.server.response_writer import (
     BufferedRequestCycle,
     encode_response,
@@ -45,8 +46,9 @@ from ticketing.server.websocket_protocol import WebSocketProtocol
 
 # Longest time from the connection, or the first byte of a later request, to the end of the headers.
 HEADER_SECONDS_MAX = 10.0
-HEADER_BYTES_MAX = 64 * 1024
+HEADER_BYTES_MAX = 32 * 1024
 HEADERS_MAX = 100
+URL_BYTES_MAX = 8 * 1024
 # A body may take this long, and longer only while it keeps coming at this rate. A hold is a few hundred bytes.
 BODY_SECONDS_MAX = 10.0
 BODY_BYTES_PER_SECOND_MIN = 8 * 1024
@@ -215,7 +217,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= REQUESTS_AHEAD_MAX:
             self._abort()
-        elif len(self.headers) > HEADERS_MAX or self._has_large_headers():
+        elif len(self.headers) > HEADERS_MAX or len(self.url) > URL_BYTES_MAX or self._has_large_headers():
             self._cut(HEADERS_TOO_LARGE)
         elif not self.url.isascii():
             self._cut(MALFORMED)  # uvicorn checks it too, except for a WebSocket, where it fails.
@@ -236,7 +238,9 @@ class HttpProtocol(HttpToolsProtocol):
         )
 
     def _has_large_headers(self) -> bool:
-        # The headers are measured only if all bytes received, body included, exceed the limit.
+        if has_too_long(self.headers):
+            return True
+        # They are measured together only if all bytes received, body included, exceed the limit.
         if self._bytes + self._received_bytes <= HEADER_BYTES_MAX:
             return False
         return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers) > HEADER_BYTES_MAX

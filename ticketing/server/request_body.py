@@ -2,7 +2,8 @@
 
 A body up to the API's limit is kept in memory. Only staff send larger ones (seating plans, posters): to the admin site,
 with the session of an active staff account that may create plans or events. Their body goes to a temporary file; a
-process receives few at once, and one of each account.
+process receives few at once, and one of each account. Only they send multipart forms, of any size, since these are
+expensive to parse.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from django.http.cookie import parse_cookie
 
 from apps.kernel.fastpath import thread_pool
 from apps.kernel.fastpath.request import ClientDisconnected, Receive, Scope
-from apps.kernel.http.problems import Busy, TooLarge, from_exception
+from apps.kernel.http.problems import Busy, TooLarge, WrongContentType, from_exception
 from apps.kernel.http.sessions import SessionStore
 
 # The API's limit (DATA_UPLOAD_MAX_MEMORY_SIZE). Checked here, because the site would respond and close the connection
@@ -62,6 +63,8 @@ class RequestBody:
         self.declared = int(headers[b"content-length"]) if headers.get(b"content-length", b"").isdigit() else None
         self._complete = not self.declared and b"transfer-encoding" not in headers
         self.is_large = (self.declared or 0) > BODY_BYTES_MAX
+        # Parsers ignore case, spaces and parameters, and some decode names with an asterisk.
+        self.is_multipart = b"multipart" in headers.get(b"content-type", b"").lower()
 
     async def gather(self) -> bytes | None:
         """Return the whole body; None if the request has none. Raises TooLarge, ClientDisconnected, and Busy if too
@@ -135,12 +138,7 @@ class Uploads:
         """Receive the upload into a temporary file, which exists until the end of the context. Raises TooLarge if the
         body is no upload of staff, Busy while another one of the account or too many others are received, and
         ClientDisconnected."""
-        if not scope["path"].startswith(UPLOAD_PATH) or (body.declared or 0) > UPLOAD_BYTES_MAX:
-            raise TooLarge
-        try:
-            account_id = await thread_pool.run_in_thread(find_uploader, _session_key(scope))
-        except (OperationalError, InterfaceError) as error:
-            raise from_exception(error) or Busy from error
+        account_id = None if (body.declared or 0) > UPLOAD_BYTES_MAX else await _find_uploader(scope)
         if account_id is None:
             raise TooLarge
         if account_id in self._accounts or len(self._accounts) >= UPLOADS_MAX:
@@ -154,6 +152,21 @@ class Uploads:
                 yield file
         finally:
             self._accounts.discard(account_id)
+
+
+async def require_uploader(scope: Scope) -> None:
+    """Check that the request may have a multipart form. Raises WrongContentType, and Busy without the database."""
+    if await _find_uploader(scope) is None:
+        raise WrongContentType("Send the form as the page does.")
+
+
+async def _find_uploader(scope: Scope) -> int | None:
+    if not scope["path"].startswith(UPLOAD_PATH):
+        return None
+    try:
+        return await thread_pool.run_in_thread(find_uploader, _session_key(scope))
+    except (OperationalError, InterfaceError) as error:
+        raise from_exception(error) or Busy from error
 
 
 async def read_file(file: IO[bytes]) -> AsyncIterator[bytes]:

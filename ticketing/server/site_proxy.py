@@ -34,6 +34,7 @@ from ticketing.server.request_body import (
     RequestBody,
     Uploads,
     read_file,
+    require_uploader,
 )
 
 Headers = list[tuple[bytes, bytes]]
@@ -172,6 +173,8 @@ class Forwarder:
             raise Malformed
         if scope.get("http_version") == "1.1" and not any(name == b"host" for name, _ in scope["headers"]):
             raise Malformed  # The site would receive our internal host name instead.
+        if body.is_multipart and not body.is_large:
+            await require_uploader(scope)
         if body.is_large:
             async with self._uploads.receive(scope, body) as file:
                 await self._exchange(scope, body, read_file(file), send)

@@ -21,6 +21,8 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+QUERY_BYTES_MAX = 1024
+"""Requests with a longer query go to the site: queries are parsed on the event loop here."""
 BODY_SECONDS_MAX = 10.0
 """The longest time for a body to arrive. These bodies fit into one packet, so a client that takes longer is refused."""
 _JSON_ACCEPTED = ("*/*", "application/json", "application/*")
@@ -141,9 +143,12 @@ class Request:
 
     def is_plain(self) -> bool:
         """Return whether the fast path may answer: the host is ours, TLS is used if required, the client accepts JSON
-        and requests no other format. Other requests go to the site, which answers or refuses them."""
+        and requests no other format, and the query is short. Other requests go to the site, which answers or refuses
+        them."""
         query = self.scope["query_string"]
-        if (query and b"format=" in query) or not self.has_allowed_host():
+        if query and (b"format=" in query or len(query) > QUERY_BYTES_MAX):
+            return False
+        if not self.has_allowed_host():
             return False
         accept = self.headers.plain(b"accept")
         return accept is None or accept == b"*/*" or _accepts_json(accept)

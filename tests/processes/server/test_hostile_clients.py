@@ -101,12 +101,29 @@ CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
     "a header without end": ((STATUS + b"X-Long: " + b"x" * 1_000_000,), (431,)),
     "headers of 90 KB in one piece": ((STATUS + b"X-Long: " + b"x" * 90_000 + b"\r\n" + CLOSE,), (431,)),
     "an address of 90 KB in one piece": ((b"GET /api/" + b"x" * 90_000 + b" HTTP/1.1\r\n" + CLOSE,), (431,)),
+    "an address of 9 KB": ((b"GET /api/" + b"x" * 9_000 + b" HTTP/1.1\r\n" + CLOSE,), (431,)),
+    "a header of 5 KB": ((STATUS + b"X-Long: " + b"x" * 5_000 + b"\r\n" + CLOSE,), (431,)),
+    "a media type of semicolons": ((STATUS + b"Content-Type: a" + b";" * 300 + b"\r\n" + CLOSE,), (431,)),
+    "tags of commas": ((STATUS + b"If-None-Match: " + b"," * 1_100 + b"\r\n" + CLOSE,), (431,)),
+    "tags of commas in many headers": ((STATUS + b"If-None-Match: ,,,,,,,,,,,,,,,,,,,,\r\n" * 60 + CLOSE,), (431,)),
+    "cookies of 15 KB": ((STATUS + b"Cookie: a=" + b"x" * 15_000 + b"\r\n" + CLOSE,), (401,)),
+    "cookies of 17 KB": ((STATUS + b"Cookie: a=" + b"x" * 17_000 + b"\r\n" + CLOSE,), (431,)),
+    "a query of 2 KB goes to the site": (
+        (STATUS.replace(b"/status ", b"/status?a=" + b"%" * 2_000 + b" ") + CLOSE,),
+        (503,),
+    ),
+    "a form in parts": (
+        (
+            b"POST /orders/find HTTP/1.1\r\nHost: localhost\r\nContent-Type: Multipart/Form-data; boundary=x\r\n"
+            b"Content-Length: 7\r\n" + CLOSE + b"--x--\r\n",
+        ),
+        (415,),
+    ),
     "headers below the limit and a body above it": (
         (
             STATUS.replace(b"GET", b"POST").replace(b"/status", b"")
-            + b"X-Long: "
-            + b"x" * 60_000
-            + b"\r\nContent-Type: application/json\r\nContent-Length: 90000\r\n"
+            + b"".join(b"X-Long-%d: " % n + b"x" * 4_000 + b"\r\n" for n in range(7))
+            + b"Content-Type: application/json\r\nContent-Length: 90000\r\n"
             + CLOSE
             + b" " * 89_998
             + b"{}",

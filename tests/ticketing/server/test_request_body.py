@@ -36,3 +36,13 @@ async def test_few_larger_bodies_are_in_memory_at_once(monkeypatch: pytest.Monke
         body.close()
     assert larger.count == 1
     assert await body_of(SMALL_BYTES_MAX + 1, larger).gather()
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [b"multipart/form-data; boundary=x", b" Multipart/Form-Data;boundary=x", b"multipart/form-data=x; boundary=x",
+     b"multipart/form-data*0=x; boundary=x"],
+)  # fmt: skip
+def test_every_spelling_of_a_form_in_parts_is_known(content_type: bytes) -> None:
+    body = RequestBody({"headers": [(b"content-type", content_type)]}, None, LargerBodies())  # type: ignore[arg-type]
+    assert body.is_multipart
