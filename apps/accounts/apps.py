@@ -14,7 +14,7 @@ class AccountsConfig(AppConfig):
         from apps.kernel.outbox import facade as outbox
         from apps.kernel.outbox.topic_groups import TopicGroup
 
-        outbox.register_handler(mail.SEND_MAIL, mail.send, group=TopicGroup.MAIL)
+        outbox.register_handler(mail.SEND_MAIL, mail.send, together_max=mail.SENDING_MAX, group=TopicGroup.MAIL)
         security_signals.connect()
         confirmed_addresses.connect()
         pending_address.connect()

@@ -24,6 +24,8 @@ from apps.kernel.outbox.facade import Message
 from apps.kernel.rate_limits import mail_caps
 
 SEND_MAIL = "accounts.send_mail"
+SENDING_MAX = 2
+"""Mails that a process sends at once: strangers can cause them."""
 
 _CHANGE = "security_change"
 _MAILS = {

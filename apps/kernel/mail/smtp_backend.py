@@ -14,6 +14,7 @@ from django.core.mail import EmailMessage
 from django.core.mail.backends import smtp
 from django.core.mail.utils import DNS_NAME
 
+from apps.kernel.mail import domain_pauses
 from apps.kernel.outbox import facade as outbox
 
 MAILS_MAX = 50
@@ -54,11 +55,19 @@ _thread = _Thread()
 
 
 class EmailBackend(smtp.EmailBackend):
-    """Sends mails as Django's backend does, over the thread's connection."""
+    """Sends mails as Django's backend does, over the thread's connection. A handler of the outbox gets
+    outbox.RetryLater, with nothing sent, while the domain of a recipient pauses."""
 
     def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
+        if outbox.handled_message() is None:
+            return self._send_over_kept(email_messages)
         for mail in email_messages:
             set_message_id(mail)
+        domains = set().union(*map(domain_pauses.domains_of, email_messages))
+        with domain_pauses.pauses.sending(domains):
+            return self._send_over_kept(email_messages)
+
+    def _send_over_kept(self, email_messages: Sequence[EmailMessage]) -> int:
         of = (self.host, self.port, self.username, self.password, self.use_tls, self.use_ssl)
         kept, _thread.kept = _thread.kept, None
         if kept is not None and kept.is_usable(of):
