@@ -54,7 +54,8 @@ class RemoteProvider:
 
 
 def announce_commits(channel: Channel) -> None:
-    """From now on every connection reports both sides of each commit."""
+    """From now on every connection reports both sides of each commit, and sends its statements one by one: BEGIN and
+    COMMIT are not in one round trip with others, as `transactions.write_batch` sends them."""
     from django.db.backends.signals import connection_created
 
     def watch(connection: Any, **about: Any) -> None:
@@ -68,6 +69,7 @@ def announce_commits(channel: Channel) -> None:
             channel.reach("after commit")
 
         connection.commit = commit_in_steps
+        connection.execute_wrappers.append(lambda execute, *statement: execute(*statement))
 
     connection_created.connect(watch, weak=False)
 
