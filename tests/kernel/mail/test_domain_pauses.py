@@ -66,11 +66,41 @@ def test_a_quick_refusal_ends_a_pause_and_begins_none() -> None:
     assert not mails.send("slow.org")
 
 
+def test_names_below_a_domain_pause_with_it_unless_one_of_them_is_quick() -> None:
+    mails = Mails()
+    mails.send("quick.org")
+    mails.send("a.slow.org", seconds=SLOW_SECONDS, fails=True)
+    assert mails.send("b.slow.org") == PAUSE_SECONDS
+    mails.send("ann.co.uk")
+    mails.send("slow.co.uk", seconds=SLOW_SECONDS, fails=True)
+    assert mails.send("slow.co.uk") == PAUSE_SECONDS
+    assert not mails.send("bob.co.uk")
+
+
+def test_a_mail_to_several_domains_lets_none_pause() -> None:
+    mails = Mails()
+    mails.send("quick.org")
+    mails.send("one.org", "slow.org", seconds=SLOW_SECONDS, fails=True)
+    assert not mails.send("one.org")
+
+
+def test_few_mails_to_domains_that_are_not_known_are_sent_at_once() -> None:
+    mails = Mails()
+    mails.send("quick.org")
+    with mails.pauses.sending(["a.org"]), mails.pauses.sending(["b.org"]):
+        assert mails.send("c.org") == domain_pauses.UNKNOWN_WAIT_SECONDS
+        assert not mails.send("quick.org")
+    assert not mails.send("c.org")
+    mails.now += domain_pauses.KNOWN_SECONDS
+    with mails.pauses.sending(["a.org"]), mails.pauses.sending(["b.org"]):
+        assert mails.send("quick.org") == domain_pauses.UNKNOWN_WAIT_SECONDS
+
+
 def test_few_domains_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(domain_pauses, "DOMAINS_MAX", 2)
     mails = Mails()
     for name in "abcd":
-        mails.send(f"{name}.org")
+        mails.send("quick.org")
         mails.send(f"slow-{name}.org", seconds=SLOW_SECONDS)
     assert [mails.send(f"slow-{name}.org") > 0 for name in "abcd"] == [False, False, True, True]
 
