@@ -57,7 +57,7 @@ def parse_request(data: bytes) -> ParsedRequest | None:
         lower = _lower.get(name) or _in_lower_case(name)
         if not lower or not value or value[0] == 32 or value[-1] == 32 or lower in by_name:
             return None
-        if len(value) > UNCHECKED_BYTES and is_too_long(lower, len(value)):
+        if len(value) > UNCHECKED_BYTES and is_too_long(lower, value):
             return None
         by_name[lower] = value
     if not _UNSUPPORTED_HEADERS.isdisjoint(by_name):

@@ -34,7 +34,7 @@ from apps.kernel.fastpath.server_extensions import (
 from apps.kernel.http import client_address
 from ticketing.server import fast_parser
 from ticketing.server.event_stream import StreamListener
-from ticketing.server.header_limits import has_too_long
+from ticketing.server.header_limits import has_repeated, has_too_long
 from ticketing.server.response_writer import (
     BufferedRequestCycle,
     encode_response,
@@ -139,6 +139,8 @@ class HttpProtocol(HttpToolsProtocol):
         # The first request found in the bytes that are being parsed. It starts once all of them are parsed.
         self._received_request: tuple[Any, Any] | None = None
         self._is_reading = False
+        # Whether the headers of the request that is being parsed are complete.
+        self._has_head = False
         self._listener: StreamListener | None = None
         # What this connection counts against its client's caps; called to end it.
         self._leave_connection_cap: Callable[[], object] | None = None
@@ -214,11 +216,24 @@ class HttpProtocol(HttpToolsProtocol):
 
     # --- called by uvicorn -------------------------------------------------------------------------------------------
 
+    def on_message_begin(self) -> None:
+        self._has_head = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # httptools reports the trailers of a chunked body in the same way. They would be headers that nothing has
+        # checked, so they are discarded; `_track_incomplete` limits their bytes.
+        if not self._has_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
+        self._has_head = True
         if len(self.pipeline) >= REQUESTS_AHEAD_MAX:
             self._abort()
         elif len(self.headers) > HEADERS_MAX or len(self.url) > URL_BYTES_MAX or self._has_large_headers():
             self._cut(HEADERS_TOO_LARGE)
+        elif has_repeated(self.headers):
+            self._cut(MALFORMED)
         elif not self.url.isascii():
             self._cut(MALFORMED)  # uvicorn checks it too, except for a WebSocket, where it fails.
         elif self.parser.get_method() in (b"GET", b"HEAD") and self._declares_body():

@@ -64,7 +64,9 @@ class RequestBody:
         self._complete = not self.declared and b"transfer-encoding" not in headers
         self.is_large = (self.declared or 0) > BODY_BYTES_MAX
         # Parsers ignore case, spaces and parameters, and some decode names with an asterisk.
-        self.is_multipart = b"multipart" in headers.get(b"content-type", b"").lower()
+        self.is_multipart = any(
+            b"multipart" in value.lower() for name, value in scope["headers"] if name == b"content-type"
+        )
 
     async def gather(self) -> bytes | None:
         """Return the whole body; None if the request has none. Raises TooLarge, ClientDisconnected, and Busy if too

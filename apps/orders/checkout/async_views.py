@@ -60,6 +60,8 @@ async def check_out(request: Request, reservation_id: str) -> Reply:
     await request.gather()
     try:
         caller = await queue.authenticate_async(request)
+        if not caller.is_known:
+            raise ForwardToSite
         body = await request.json_object()
         key = idempotency.key_of(request)
         provider = chosen_provider()
@@ -67,7 +69,7 @@ async def check_out(request: Request, reservation_id: str) -> Reply:
         details = read_details(body, methods=provider.methods)
     except problems.Problem as problem:
         raise ForwardToSite from problem
-    loaded = await _loader.ask(uuid.UUID(reservation_id)) if caller.is_known else None
+    loaded = await _loader.ask(uuid.UUID(reservation_id))
     if loaded is None or not _is_owner(caller, loaded):
         raise ForwardToSite
     plain = plain_checkout(

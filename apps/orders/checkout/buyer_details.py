@@ -99,10 +99,11 @@ def _take(payload: Mapping[str, Any], field: str, default: str, length_max: int,
     if not isinstance(value, str):
         errors[field] = "must be a string"
         return ""
-    value = remove_invisible(value).strip()
-    # Only text that may have a permitted length: Python takes quadratic time for a run of combining marks.
-    if len(value) <= 4 * length_max:
-        value = unicodedata.normalize("NFC", value)
+    if len(value) > 4 * length_max:
+        # Not read: each character takes time, and a run of combining marks quadratic time.
+        errors[field] = f"must be at most {length_max} characters"
+        return ""
+    value = unicodedata.normalize("NFC", remove_invisible(value).strip())
     # JSON accepts control characters and lone surrogates; PostgreSQL refuses some of them, and a line break could
     # start another header line in a mail.
     if any(unicodedata.category(character) in _REFUSED_CATEGORIES for character in value):

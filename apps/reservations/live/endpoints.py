@@ -25,7 +25,7 @@ from apps.events import facade as events
 from apps.kernel import rate_limits
 from apps.kernel.fastpath import response, thread_pool
 from apps.kernel.fastpath.etags import has_etag
-from apps.kernel.fastpath.request import ForwardToSite, Receive, Request, Scope, Send
+from apps.kernel.fastpath.request import QUERY_BYTES_MAX, ForwardToSite, Receive, Request, Scope, Send
 from apps.kernel.fastpath.response import JSON, Reply
 from apps.kernel.fastpath.server_extensions import SHUTDOWN_NOTICE, START_STREAM
 from apps.kernel.http import client_address, problems, same_origin
@@ -311,6 +311,8 @@ class _Subscriptions:
     """The subscriptions in a request, besides the public frames."""
 
     def __init__(self, request: Request, kinds: Iterable[str]) -> None:
+        if len(request.scope["query_string"]) > QUERY_BYTES_MAX:
+            raise problems.Invalid("the query is too long")
         query = QueryDict(request.scope["query_string"])
         self.sections = [slug for slug in dict.fromkeys(query.getlist("section")) if slug]
         if len(self.sections) > SECTIONS_MAX:

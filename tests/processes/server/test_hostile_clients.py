@@ -106,8 +106,15 @@ CONVERSATIONS: dict[str, tuple[tuple[bytes, ...], tuple[int, ...]]] = {
     "a media type of semicolons": ((STATUS + b"Content-Type: a" + b";" * 300 + b"\r\n" + CLOSE,), (431,)),
     "tags of commas": ((STATUS + b"If-None-Match: " + b"," * 1_100 + b"\r\n" + CLOSE,), (431,)),
     "tags of commas in many headers": ((STATUS + b"If-None-Match: ,,,,,,,,,,,,,,,,,,,,\r\n" * 60 + CLOSE,), (431,)),
-    "cookies of 15 KB": ((STATUS + b"Cookie: a=" + b"x" * 15_000 + b"\r\n" + CLOSE,), (401,)),
-    "cookies of 17 KB": ((STATUS + b"Cookie: a=" + b"x" * 17_000 + b"\r\n" + CLOSE,), (431,)),
+    "cookies of 7 KB": ((STATUS + b"Cookie: a=" + b"x" * 7_000 + b"\r\n" + CLOSE,), (401,)),
+    "cookies of 9 KB": ((STATUS + b"Cookie: a=" + b"x" * 9_000 + b"\r\n" + CLOSE,), (431,)),
+    "three hundred cookies": ((STATUS + b"Cookie: " + b"a=1;" * 300 + b"\r\n" + CLOSE,), (431,)),
+    "two media types": ((STATUS + b"Content-Type: a/b\r\nContent-Type: c/d\r\n" + CLOSE,), (400,)),
+    "two hosts": ((STATUS + b"Host: localhost\r\n" + CLOSE,), (400,)),
+    "headers as trailers": (
+        (CHUNKED.removesuffix(b"\r\n") + CLOSE, b"2\r\n{}\r\n0\r\nContent-Type: text/plain\r\n\r\n"),
+        (201, 422),
+    ),
     "a query of 2 KB goes to the site": (
         (STATUS.replace(b"/status ", b"/status?a=" + b"%" * 2_000 + b" ") + CLOSE,),
         (503,),
