@@ -27,9 +27,9 @@ def test_the_time_grows_with_the_length_only(read: Callable[[str], object]) -> N
 
     def seconds_for(marks: int) -> float:
         text = "a" + "\u0315\u0300" * marks
-        begun = time.perf_counter()
+        begun = time.thread_time()
         read(text)
-        return time.perf_counter() - begun
+        return time.thread_time() - begun
 
     short = min(seconds_for(2_000) for _ in range(5))
     assert min(seconds_for(32_000) for _ in range(3)) < 64 * max(short, 0.002)
