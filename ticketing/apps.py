@@ -26,10 +26,11 @@ class CompositionConfig(AppConfig):
         from apps.reservations import facade as reservations
         from ticketing import outbox_handlers
         from ticketing.operations import health
-        from ticketing.server import cookie_values, form_parts
+        from ticketing.server import cookie_values, form_parts, header_parameters
 
         cookie_values.install()
         form_parts.install()
+        header_parameters.install()
         account_tokens.accept_fallbacks()
         operations_port.register("/readyz", health.answer_readyz)
         operations_port.register("/metrics", health.answer_metrics)
