@@ -12,7 +12,8 @@ class OrdersConfig(AppConfig):
         from apps.accounts import facade as accounts
         from apps.events import facade as events
         from apps.kernel import maintenance
-        from apps.orders import selectors
+        from apps.kernel.mail import domain_pauses
+        from apps.orders import selectors, topics
         from apps.orders.cancellation import order_cancellation, oversell
         from apps.orders.checkout import guest_orders
         from apps.orders.checks import invariants, reconciliation
@@ -29,6 +30,8 @@ class OrdersConfig(AppConfig):
         import_module("apps.orders.payments.providers.checks")
 
         accounts.before_log_in(guest_orders.attach_orders_of_browser)
+        for topic in topics.OF_STRANGERS:
+            domain_pauses.register_stranger_topic(topic)
         events.provide_return_policies(policies.EventReturnPolicies())
         events.on_check_draft(draft_check.check_draft)
         events.provide_change_part(event_change.OrderChange())

@@ -39,6 +39,8 @@ FAILURES_SHARE = 0.25
 OWNER_SHARE = 0.25
 """The part of a recipient's cap that mails may use which an order's owner can cause again and again. The owner may be a
 stranger who ordered with the recipient's address; the first mail with tickets may use the whole cap."""
+FREE_SHARE = 0.5
+"""The part that the first mails of free orders may use."""
 _Files = Sequence[tuple[str, bytes, str]]
 
 
@@ -55,7 +57,8 @@ def send_tickets(message: Message) -> None:
             (f"{order.event.slug}.ics", ics.calendar_file(order), ics.CONTENT_TYPE),
         ]
 
-    share = OWNER_SHARE if message.body.get("by_owner") else 1
+    # A stranger can order free tickets with many spellings of an address.
+    share = OWNER_SHARE if message.body.get("by_owner") else 1 if order.total_minor else FREE_SHARE
     _send(order, f"Your tickets for {order.event.name}", "tickets", draw_files, share=share)
     Order.objects.filter(pk=order.id).update(tickets_sent_at=clock.now())
 

@@ -16,6 +16,7 @@ from django.test import Client
 
 from apps.accounts import personal_data, registries, security_log
 from apps.accounts.models import SecurityEvent, User
+from apps.accounts.pages import personal_data as data_pages
 from apps.events.models import Event
 from apps.kernel import clock
 from apps.kernel.outbox.models import OutboxMessage
@@ -54,6 +55,13 @@ def forget_log_in(browser: Client) -> None:
     session = browser.session
     session["account_authentication_methods"] = []
     session.save()
+
+
+def test_a_process_makes_one_file_at_a_time(ann: User, log_in: LogIn) -> None:
+    browser = log_in(ann)
+    with data_pages._making:
+        assert browser.get(DATA).status_code == 503
+    assert browser.get(DATA).status_code == 200
 
 
 def test_the_download_has_everything_about_the_account_and_its_confirmed_address(

@@ -321,6 +321,7 @@ def test_the_thread_ends_when_stopped() -> None:
         ("POST /api/webhooksX", "write"),
         ("GET /tickets/ABCD/ticket.pdf", "document"),
         ("GET /orders/0b7f/tickets.pdf", "document"),
+        ("GET /accounts/data.json", "document"),
         ("GET /orders/0b7f/invoices/2026-1.pdf", "document"),
         ("GET /events/concert/report.pdf", "page"),
         ("GET /search", "search"),

@@ -6,7 +6,8 @@ then takes as long as EMAIL_TIMEOUT. Anyone can cause such mails, also to many n
 - while a domain pauses, its mails wait in the outbox; then one of them is tried;
 - a domain pauses only if the server has accepted a mail for another one at once within the last minute: otherwise the
   server itself is slow;
-- mails to domains for which the server has accepted none within the last hour use few threads.
+- mails to domains for which the server has accepted none within the last hour use few threads, those that strangers can
+  cause fewer, which are not those of the others.
 
 Each process has its own pauses.
 """
@@ -23,10 +24,18 @@ from apps.kernel.outbox import facade as outbox
 SLOW_SECONDS = 5.0
 PAUSE_SECONDS = 60.0
 KNOWN_SECONDS = 3_600.0
-UNKNOWN_MAX = 2
-"""Mails to domains that are not known to be accepted, at once."""
+UNKNOWN_MAX, STRANGERS_UNKNOWN_MAX = 4, 2
+"""Mails to domains that are not known to be accepted, at once: those of most topics, and those that strangers cause."""
 UNKNOWN_WAIT_SECONDS = 2.0
 DOMAINS_MAX = 10_000
+_SECOND_LEVEL = frozenset(("ac", "co", "com", "edu", "gov", "gv", "ne", "net", "nhs", "or", "org"))
+"""Below two-letter domains, these are no names of owners."""
+_stranger_topics: set[str] = set()
+
+
+def register_stranger_topic(topic: str) -> None:
+    """Count the mails of this outbox topic among those that strangers can cause, for any address."""
+    _stranger_topics.add(topic)
 
 
 class DomainPauses:
@@ -36,17 +45,19 @@ class DomainPauses:
         self._clock = clock
         self._lock = threading.Lock()
         self._until: dict[str, float] = {}
-        """The end of a pause, of a domain or of all below a domain of two labels."""
+        """The end of a pause, of a domain or of all below one that has one owner."""
         self._accepted: dict[str, float] = {}
         """When the server last accepted a mail for a domain."""
         self._quick: dict[str, float] = {}
         """When it last did so at once, also for domains below this one."""
-        self._unknown_count = 0
+        self._unknown = {True: 0, False: 0}
+        """Mails to unknown domains that are being sent: those that strangers can cause, and others."""
 
     @contextmanager
-    def sending(self, domains: Collection[str]) -> Iterator[None]:
-        """Send a mail to these domains in the block. Raises outbox.RetryLater instead if one of them pauses, or if too
-        many mails to unknown domains are under way."""
+    def sending(self, domains: Collection[str], topic: str = "") -> Iterator[None]:
+        """Send a mail of this outbox topic to these domains in the block. Raises outbox.RetryLater instead if one of
+        them pauses, or if too many mails to unknown domains are under way."""
+        by_stranger = topic in _stranger_topics
         begun = self._clock()
         names = {name for domain in domains for name in (domain, _base_of(domain))}
         with self._lock:
@@ -54,9 +65,10 @@ class DomainPauses:
             if wait > 0:
                 raise outbox.RetryLater(wait, "delayed: the mail server takes long for the recipient's domain")
             is_unknown = not all(_is_within(self._accepted, domain, KNOWN_SECONDS, begun) for domain in domains)
-            if is_unknown and self._unknown_count >= UNKNOWN_MAX:
+            most = STRANGERS_UNKNOWN_MAX if by_stranger else UNKNOWN_MAX
+            if is_unknown and self._unknown[by_stranger] >= most:
                 raise outbox.RetryLater(UNKNOWN_WAIT_SECONDS, "delayed: other mails to new domains are being sent")
-            self._unknown_count += is_unknown
+            self._unknown[by_stranger] += is_unknown
             for name in names & self._until.keys():
                 self._until[name] = begun + PAUSE_SECONDS  # The others wait for the result of this one.
         is_accepted = False
@@ -65,7 +77,7 @@ class DomainPauses:
             is_accepted = True
         finally:
             with self._lock:
-                self._unknown_count -= is_unknown
+                self._unknown[by_stranger] -= is_unknown
                 self._note(domains, names, begun, is_accepted=is_accepted)
 
     def _note(self, domains: Collection[str], names: set[str], begun: float, *, is_accepted: bool) -> None:
@@ -100,7 +112,10 @@ def _keep_latest(times: dict[str, float], names: Collection[str], at: float) -> 
 
 
 def _base_of(domain: str) -> str:
-    return ".".join(domain.split(".")[-2:])
+    """Return the part of the domain that has one owner, as far as its labels tell."""
+    labels = domain.split(".")
+    is_suffix = len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in _SECOND_LEVEL
+    return ".".join(labels[-3 if is_suffix else -2 :])
 
 
 def domains_of(mail: EmailMessage) -> set[str]:

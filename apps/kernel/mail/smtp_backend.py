@@ -59,12 +59,13 @@ class EmailBackend(smtp.EmailBackend):
     outbox.RetryLater, with nothing sent, while the domain of a recipient pauses."""
 
     def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
-        if outbox.handled_message() is None:
+        message = outbox.handled_message()
+        if message is None:
             return self._send_over_kept(email_messages)
         for mail in email_messages:
             set_message_id(mail)
         domains = set().union(*map(domain_pauses.domains_of, email_messages))
-        with domain_pauses.pauses.sending(domains):
+        with domain_pauses.pauses.sending(domains, message.topic):
             return self._send_over_kept(email_messages)
 
     def _send_over_kept(self, email_messages: Sequence[EmailMessage]) -> int:

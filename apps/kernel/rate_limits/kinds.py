@@ -18,8 +18,10 @@ _OF_EVENT = re.compile(
 )
 _SEARCHES = re.compile(r"/search|/searches/?|/api/search/recents(?:/.*)?")
 """Each of these may save a search and begin a browser's list of them; the page of the list may be read at any rate."""
-_DOCUMENT = re.compile(r"/(?:tickets/[^/]+/ticket|orders/[^/]+/tickets|orders/[^/]+/invoices/[^/]+)\.pdf")
-"""Files that the site draws for each request, which takes a few tenths of a second."""
+_DOCUMENT = re.compile(
+    r"/(?:tickets/[^/]+/ticket|orders/[^/]+/tickets|orders/[^/]+/invoices/[^/]+)\.pdf|/accounts/data\.json"
+)
+"""Files that the site makes for each request, which takes a few tenths of a second."""
 _VISITOR = re.compile(r"(?:^|;\s*)(?:sessionid|visitor)=([^;]{1,200})")
 _WRITES = frozenset(("join", "hold", "offer", "view"))
 

@@ -10,6 +10,7 @@ from django.core.mail import EmailMessage
 from apps.kernel.mail import domain_pauses, smtp_backend
 from apps.kernel.mail.domain_pauses import PAUSE_SECONDS, SLOW_SECONDS, DomainPauses
 from apps.kernel.outbox import facade as outbox
+from apps.orders import topics
 
 
 class Mails:
@@ -19,10 +20,10 @@ class Mails:
         self.now = 1_000.0
         self.pauses = DomainPauses(lambda: self.now)
 
-    def send(self, *domains: str, seconds: float = 0.125, fails: bool = False) -> float:
+    def send(self, *domains: str, seconds: float = 0.125, fails: bool = False, topic: str = "") -> float:
         """Send a mail. Return the seconds for which it has to wait; 0 if it was tried."""
         try:
-            with self.pauses.sending(domains):
+            with self.pauses.sending(domains, topic):
                 self.now += seconds
                 if fails:
                     raise TimeoutError
@@ -71,10 +72,13 @@ def test_names_below_a_domain_pause_with_it_unless_one_of_them_is_quick() -> Non
     mails.send("quick.org")
     mails.send("a.slow.org", seconds=SLOW_SECONDS, fails=True)
     assert mails.send("b.slow.org") == PAUSE_SECONDS
-    mails.send("ann.co.uk")
-    mails.send("slow.co.uk", seconds=SLOW_SECONDS, fails=True)
-    assert mails.send("slow.co.uk") == PAUSE_SECONDS
-    assert not mails.send("bob.co.uk")
+    mails.send("a.slow.co.uk", seconds=SLOW_SECONDS, fails=True)
+    assert mails.send("b.slow.co.uk") == PAUSE_SECONDS
+    assert not mails.send("shop.co.uk"), "co.uk has many owners"
+    mails.send("a.host.org")
+    mails.send("slow.host.org", seconds=SLOW_SECONDS, fails=True)
+    assert mails.send("slow.host.org") == PAUSE_SECONDS
+    assert not mails.send("b.host.org")
 
 
 def test_a_mail_to_several_domains_lets_none_pause() -> None:
@@ -84,7 +88,8 @@ def test_a_mail_to_several_domains_lets_none_pause() -> None:
     assert not mails.send("one.org")
 
 
-def test_few_mails_to_domains_that_are_not_known_are_sent_at_once() -> None:
+def test_few_mails_to_domains_that_are_not_known_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(domain_pauses, "UNKNOWN_MAX", 2)
     mails = Mails()
     mails.send("quick.org")
     with mails.pauses.sending(["a.org"]), mails.pauses.sending(["b.org"]):
@@ -94,6 +99,14 @@ def test_few_mails_to_domains_that_are_not_known_are_sent_at_once() -> None:
     mails.now += domain_pauses.KNOWN_SECONDS
     with mails.pauses.sending(["a.org"]), mails.pauses.sending(["b.org"]):
         assert mails.send("quick.org") == domain_pauses.UNKNOWN_WAIT_SECONDS
+
+
+def test_mails_that_strangers_cause_take_no_room_from_others() -> None:
+    mails = Mails()
+    topic = topics.SEND_ORDER_LIST
+    with mails.pauses.sending(["a.org"], topic), mails.pauses.sending(["b.org"], topic):
+        assert mails.send("c.org", topic=topic) == domain_pauses.UNKNOWN_WAIT_SECONDS
+        assert not mails.send("d.org", topic=topics.SEND_TICKETS)
 
 
 def test_few_domains_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
