@@ -35,6 +35,8 @@ read_order_updates = live.read_order_updates
 UPDATE_KIND = live.UPDATE_KIND
 TICKET_THREADS_LEFT = 2
 """Threads of `mailer` that a burst of tickets leaves to other mails."""
+BULK_THREADS = 2
+"""Threads of `mailer` for each kind of mail that one act of staff can cause by the thousand."""
 STRANGER_THREADS = 2
 """Threads of `mailer` for each kind of mail that strangers can cause."""
 is_signed_webhook = signatures.is_signed
@@ -76,6 +78,8 @@ def handlers() -> list[TopicHandler]:
     few_options = {**mail_options, "together_max": notices.SENDING_MAX}
     # Strangers can cause these for any address.
     stranger_options = {**mail_options, "together_max": STRANGER_THREADS}
+    # One act of staff can cause thousands of these.
+    bulk_options = {**mail_options, "together_max": BULK_THREADS}
     ticket_options = {**mail_options, "together_max": max(1, settings.MAIL_DELIVERERS - TICKET_THREADS_LEFT)}
     webhook_options = {
         "attempts_max": delivery.ATTEMPTS_MAX,
@@ -103,14 +107,15 @@ def handlers() -> list[TopicHandler]:
             {"list_handler": invoice_lists.handle_invoice_messages},
         ),
         TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short, ticket_options),
+        TopicHandler(topics.SEND_TICKETS_AGAIN, mail.send_tickets, short, bulk_options),
         TopicHandler(topics.SEND_FAILURE_NOTICE, mail.send_failure_notice, short, stranger_options),
         TopicHandler(topics.SEND_CONFIRMATION, mail.send_confirmation, short, stranger_options),
         TopicHandler(topics.SEND_ORDER_LIST, order_lookup.send_order_list, short, stranger_options),
-        TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short, mail_options),
+        TopicHandler(topics.SEND_REFUND_NOTICE, mail.send_refund_notice, short, bulk_options),
         TopicHandler(topics.WEBHOOK, delivery.deliver, short, webhook_options),
-        TopicHandler(topics.SEND_RETURN_NOTICE, mail.send_return_notice, short, mail_options),
+        TopicHandler(topics.SEND_RETURN_NOTICE, mail.send_return_notice, short, bulk_options),
         TopicHandler(topics.SEND_TRANSFER, transfer_mail.send_transfer, short, stranger_options),
-        TopicHandler(topics.SEND_CANCELLATION_NOTICE, mail.send_cancellation_notice, short, mail_options),
+        TopicHandler(topics.SEND_CANCELLATION_NOTICE, mail.send_cancellation_notice, short, bulk_options),
         TopicHandler(topics.SEND_CORRECTION_NOTICE, mail.send_correction_notice, short, mail_options),
         TopicHandler(topics.SEND_DISPUTE_NOTICE, mail.send_dispute_notice, short, mail_options),
         TopicHandler(topics.REMIND_BUYERS, reminders.continue_reminder, short, mail_options),

@@ -244,4 +244,4 @@ def resend_tickets(order_id: UUID, who: str = "") -> None:
             OrderHistoryEntry.objects.create(
                 order=order, kind=OrderHistoryEntry.Kind.RESENT, who=who, text="", address=order.email, at=clock.now()
             )
-        outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})
+        outbox.publish(topics.SEND_TICKETS_AGAIN, str(order.pk), {"order": str(order.pk), "again": True})

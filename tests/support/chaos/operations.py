@@ -211,6 +211,13 @@ def bought(scenario: Scenario, label: str) -> Sale:
     return sale
 
 
+def resent(scenario: Scenario, label: str) -> Sale:
+    """Its tickets were mailed, and are to be mailed again."""
+    sale = bought(scenario, label)
+    mail.resend_tickets(sale.order_id)
+    return sale
+
+
 def refunded(scenario: Scenario, label: str) -> Sale:
     sale = bought(scenario, label)
     assert order_cancellation.refund_order(sale.order_id, "staff:1")
@@ -484,6 +491,7 @@ OPERATIONS: dict[str, Operation] = {
     "fail lapsed orders": Operation(lapsed, lambda scenario, sale: order_cancellation.fail_expired_orders),
     # consequences of a sale
     "mail tickets": message(topics.SEND_TICKETS, confirmed),
+    "mail tickets again": message(topics.SEND_TICKETS_AGAIN, resent),
     "mail that it failed": message(topics.SEND_FAILURE_NOTICE, failed),
     "mail that it was refunded": message(topics.SEND_REFUND_NOTICE, refunded),
     "mail that tickets were returned": message(topics.SEND_RETURN_NOTICE, partly_returned),
