@@ -30,7 +30,12 @@ class OrdersConfig(AppConfig):
         import_module("apps.orders.payments.providers.checks")
 
         accounts.before_log_in(guest_orders.attach_orders_of_browser)
-        for topic in topics.OF_STRANGERS:
+        for topic in (
+            topics.SEND_FAILURE_NOTICE,
+            topics.SEND_CONFIRMATION,
+            topics.SEND_ORDER_LIST,
+            topics.SEND_TRANSFER,
+        ):
             domain_pauses.register_stranger_topic(topic)
         events.provide_return_policies(policies.EventReturnPolicies())
         events.on_check_draft(draft_check.check_draft)

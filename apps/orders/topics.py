@@ -39,6 +39,3 @@ SEND_REMINDER = "orders.send_reminder"
 SEND_FIGURES = "orders.send_figures"
 """Its key is the id of the scheduled task's run."""
 INVOICE = "orders.invoice"
-
-OF_STRANGERS = (SEND_FAILURE_NOTICE, SEND_CONFIRMATION, SEND_ORDER_LIST, SEND_TRANSFER)
-"""Mails that strangers can cause, for any address."""
