@@ -11,6 +11,7 @@ from apps.kernel.http import problems
 from apps.kernel.outbox.models import OutboxMessage
 from apps.kernel.scheduler import executor, facade, picker, registry, runs
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
+from tests.support.batches import wait_until
 from tests.support.kernel import scheduled_tasks
 from tests.support.kernel.scheduled_tasks import (
     SITE,
@@ -308,6 +309,7 @@ def test_a_database_that_is_lost_at_the_end_leaves_the_run_to_be_found(monkeypat
     assert effects() == {}
     picker.run_once()
     executor.execute(run_id)
+    wait_until(picker.local.is_idle, "a thread of the picker may execute it, too")
     assert (run_of(task_id).state, effects()) == ("succeeded", {run_id: 1})
 
 
