@@ -17,12 +17,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Any, NamedTuple
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from psycopg import ClientCursor, Connection, DataError, Error, errors, generators
 from psycopg.adapt import Transformer
 from psycopg.pq import ExecStatus
 
+from apps.kernel.db import arrays
 from apps.kernel.db.arrays import Array
 
 logger = logging.getLogger(__name__)
@@ -132,12 +134,16 @@ def literal(cursor: Any, value: Any) -> str:
     """Return the value as an SQL literal. Common types are written here, because psycopg takes as long for one value as
     for a whole statement; psycopg writes all others."""
     kind = type(value)
+    if kind is list and (text := arrays.try_literal(value)) is not None:
+        kind, value = Array, Array(text)
     if kind is Array or kind is str:
         text = value.text if kind is Array else value
         if "\\" not in text:  # The meaning of a backslash depends on standard_conforming_strings.
             return f"""'{text.replace("'", "''")}'"""
     elif kind is int and value >= 0:
         return str(value)
+    elif kind is UUID:
+        return f"'{value}'::uuid"
     elif kind is datetime and value.tzinfo is not None:
         return f"'{value}'::timestamptz"
     written: str = cursor.mogrify("%s", [value])

@@ -22,6 +22,7 @@ texts = some.one_of(
 )
 offsets = some.integers(-12 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
 moments = some.datetimes(datetime(2, 1, 1), datetime(9998, 12, 31), timezones=offsets)
+durations = some.timedeltas(timedelta(days=-(10**6)), timedelta(days=10**6))
 # PostgreSQL refuses the smallest bigint as psycopg writes it: in -9223372036854775808::bigint the cast binds first.
 integers = some.integers(-(2**63) + 1, 2**63 - 1)
 VALUES: dict[str, some.SearchStrategy[Any]] = {
@@ -35,11 +36,12 @@ VALUES: dict[str, some.SearchStrategy[Any]] = {
     "bytea": some.binary(max_size=40),
 }
 ARRAYS: dict[str, tuple[some.SearchStrategy[list[Any]], Any]] = {
-    "text[]": (some.lists(texts, max_size=6), arrays.texts),
+    "text[]": (some.lists(some.none() | texts, max_size=6), arrays.texts),
     "bigint[]": (some.lists(some.none() | integers, max_size=6), arrays.numbers),
-    "timestamptz[]": (some.lists(moments, max_size=6), arrays.moments),
-    "uuid[]": (some.lists(some.uuids(), max_size=6), arrays.uuids),
-    "boolean[]": (some.lists(some.booleans(), max_size=6), arrays.flags),
+    "timestamptz[]": (some.lists(some.none() | moments, max_size=6), arrays.moments),
+    "uuid[]": (some.lists(some.none() | some.uuids(), max_size=6), arrays.uuids),
+    "boolean[]": (some.lists(some.none() | some.booleans(), max_size=6), arrays.flags),
+    "interval[]": (some.lists(some.none() | durations, max_size=6), arrays.intervals),
     "bytea[]": (some.lists(some.binary(max_size=20), max_size=6), arrays.byte_strings),
 }
 CASTS = [*VALUES, *ARRAYS]
