@@ -79,11 +79,18 @@ def create_pool(
     )
 
 
-def renew_django_connections() -> None:
+def renew_django_connections(*, prepares: bool = False) -> None:
     """Close those of this thread's Django connections that are dead, broken or too old, as Django does before a
     request: the next statement opens a new one. A connection that is alive needs no query for that, unlike Django's own
-    check (CONN_HEALTH_CHECKS)."""
+    check (CONN_HEALTH_CHECKS).
+
+    `prepares`: keep prepared statements on the default connection, unless it may lead through a pooler."""
     close_old_connections()
+    default: Any = connections["default"]
+    is_closed = default.connection is None
+    if prepares and is_closed and settings.DATABASE_DIRECT_URL == settings.DATABASE_URL:
+        default.connect()
+        roundtrip.prepare_all(default.connection)
     for one in connections.all(initialized_only=True):
         if one.connection is not None and not one.connection.closed and _is_silent(one.connection):
             one.health_check_done = True  # type: ignore[attr-defined]

@@ -176,6 +176,12 @@ def is_rowcount_mismatch(error: BaseException) -> bool:
     return isinstance(cause, errors.Error) and cause.sqlstate == ROWCOUNT_MISMATCH
 
 
+def is_statement_missing(error: BaseException) -> bool:
+    """Return whether the session lacks a statement that was prepared on its connection: see
+    `roundtrip.disable_prepared`."""
+    return isinstance(_of_psycopg(error), errors.InvalidSqlStatementName)
+
+
 def is_transient(error: BaseException) -> bool:
     """Return whether a retry may succeed: after a deadlock, a lock or statement timeout or a serialization failure, but
     never after a data error."""

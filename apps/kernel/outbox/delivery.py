@@ -13,6 +13,7 @@ there is work and end after IDLE_SECONDS without any.
 
 import logging
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from functools import partial
 from django.conf import settings
 from django.db import close_old_connections, connections
 
-from apps.kernel.db import pools
+from apps.kernel.db import pools, roundtrip, transactions
 from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.kernel.outbox import facade
 from apps.kernel.outbox.facade import ClaimNotEnded, Message
@@ -28,9 +29,14 @@ from apps.kernel.outbox.topic_groups import ALL_GROUPS, TopicGroup
 
 logger = logging.getLogger(__name__)
 
-IDLE_SECONDS = 5.0
-"""An idle thread ends after this time and closes its database connection."""
+IDLE_SECONDS = 60.0
+"""An idle thread ends after this time and closes its database connection. A new session of PostgreSQL costs as much as
+some sales, so threads outlast the pauses between them."""
 
+BUSY_COUNT = 8
+"""With this many messages in progress, a claim waits until PACE_SECONDS after the one before: the messages that arrive
+meanwhile make the lists longer. A claim and the transactions of a list cost as much for one message as for many."""
+PACE_SECONDS = 0.025
 
 END_AGAIN_SECONDS = 1.0
 """The interval at which claims are ended again that the database could not end."""
@@ -55,6 +61,8 @@ class Delivery:
         self._is_claimer_running = False
         """A thread is claiming or waiting to claim."""
         self._is_claiming = False
+        self._claims_from = 0.0
+        """When a busy process may claim again, by the monotonic clock."""
         self._claimed: deque[list[Message]] = deque()
         """Messages to be handled alone, and lists of messages to be handled together."""
         self._under_way: Counter[str] = Counter()
@@ -173,9 +181,16 @@ class Delivery:
                 )
                 if self._is_closed or not (has_reason or self.under_way_count) or self._left == 0:
                     return None
-                if has_reason:
+                if has_reason and (pause := self._pause_seconds()) > 0:
+                    self._changed.wait(pause)
+                elif has_reason:
                     self._is_wake_pending, self._is_claiming = False, True
+                    self._claims_from = time.monotonic() + PACE_SECONDS
                     return self._free_count()
+
+    def _pause_seconds(self) -> float:
+        """Return how long the next claim has to wait; at most 0: not at all."""
+        return self._claims_from - time.monotonic() if self.under_way_count >= BUSY_COUNT else 0.0
 
     def _claim(self, free: int) -> None:
         messages: list[Message] = []
@@ -184,18 +199,22 @@ class Delivery:
             under_way = Counter(self._under_way)
             busy_lists = set(self._busy_lists) if self._has_lists else None
         try:
-            pools.renew_django_connections()
+            pools.renew_django_connections(prepares=True)
             messages = facade.claim(free, under_way, busy_lists=busy_lists, groups=self._groups)
             self._repeated_errors.over("messages were not claimed")
         except Exception as error:  # noqa: BLE001 - The scanner wakes us again; other deliveries continue.
             self._repeated_errors.record_failure("messages were not claimed", error)
             failure = error
+            if transactions.is_statement_missing(error):
+                roundtrip.disable_prepared()
+            # After a migration, a prepared statement can fail until it is prepared again.
+            connections.close_all()
         with self._changed:
             self._is_claiming, self.failure = False, failure
             if self._left is not None:
                 self._left -= len(messages)
-            # If a claim found messages, there may be more.
-            self._is_wake_pending |= bool(messages)
+            # A claim may miss messages that are handled alone. A list is followed by a claim when it has ended.
+            self._is_wake_pending |= any(not self._is_list([message]) for message in messages)
             for unit in self._units_of(messages):
                 self._under_way[unit[0].topic] += len(unit)
                 if self._is_list(unit):
@@ -213,7 +232,7 @@ class Delivery:
             while (unit := self._next()) is not None:
                 is_started = False
                 try:
-                    pools.renew_django_connections()
+                    pools.renew_django_connections(prepares=self._is_list(unit))
                     if self._is_list(unit) and facade.is_started_in_lists(unit[0]):
                         is_started = True
                         self._start_list(unit)

@@ -45,11 +45,11 @@ count_due = stored_messages.count_due
 is_unsettled = stored_messages.is_unsettled
 is_waiting = stored_messages.is_waiting
 
-_publish = sql.load("apps.kernel.outbox", "publish_messages")
-_claim = sql.load("apps.kernel.outbox", "claim_messages")
+_publish = sql.load("apps.kernel.outbox", "publish_messages", prepared=True)
+_claim = sql.load("apps.kernel.outbox", "claim_messages", prepared=True)
 _set_behind = sql.load("apps.kernel.outbox", "set_behind")
-_unblock_next_messages = sql.load("apps.kernel.outbox", "unblock_next_messages")
-_settle = sql.load("apps.kernel.outbox", "settle_messages")
+_unblock_next_messages = sql.load("apps.kernel.outbox", "unblock_next_messages", prepared=True)
+_settle = sql.load("apps.kernel.outbox", "settle_messages", prepared=True)
 _retry = sql.load("apps.kernel.outbox", "retry_message")
 _postpone = sql.load("apps.kernel.outbox", "postpone_message")
 _prolong = sql.load("apps.kernel.outbox", "prolong_claim")
@@ -248,8 +248,8 @@ def publish_all(messages: Sequence[NewMessage]) -> None:
     transactions.require_transaction()
     with connection.cursor() as cursor:
         sql.execute_batch(cursor, [publish_call(messages)])
-    for message in messages:
-        outbox_metrics.published(message.topic)
+    topics = [message.topic for message in messages]
+    transaction.on_commit(partial(outbox_metrics.count_published, topics), robust=True)
     # Registered once per transaction, however many messages it writes.
     if _concerns_worker(messages) and wake not in [hook[1] for hook in connection.run_on_commit]:
         transaction.on_commit(wake, robust=True)
@@ -269,8 +269,7 @@ def publish_call(messages: Sequence[NewMessage]) -> sql.Call:
 def notify_published(messages: Sequence[NewMessage]) -> None:
     """Count these committed messages, and notify the delivery workers. An error is only logged: the scanner finds the
     messages anyway."""
-    for message in messages:
-        outbox_metrics.count_published(message.topic)
+    outbox_metrics.count_published(message.topic for message in messages)
     if not _concerns_worker(messages):
         return
     try:
@@ -443,13 +442,12 @@ def _end_list(handled: Sequence[Message], others: Sequence[Message]) -> None:
             _unblock_next_messages.call(topic=messages[0].topic, keys=[message.key for message in handled]),
         ]
     )
-    seconds_of = {pk: seconds for pk, *seconds in settled.rows}
+    seconds_of = {pk: (since_claim, since_written) for pk, since_claim, since_written in settled.rows}
     for message in messages:
         if message.id not in seconds_of:
             _report_overtaken(message)
-    for message in handled:
-        if message.id in seconds_of:
-            outbox_metrics.deleted(message.topic, *seconds_of[message.id])
+    done = [seconds_of[message.id] for message in handled if message.id in seconds_of]
+    outbox_metrics.deleted(messages[0].topic, done)
     for message in others:
         if message.id in seconds_of:
             outbox_metrics.ended(message.topic, "later")

@@ -1,29 +1,32 @@
 """Outbox metrics: counters of this process, and the state of the table."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from django.db import connection, transaction
-from prometheus_client import Counter, Histogram
+import prometheus_client
+from django.db import connection
 
 from apps.kernel.db import sql
 
-_published = Counter("fairgate_outbox_published", "Messages written and committed.", ["topic"], registry=None)
-_ended = Counter(
+_published = prometheus_client.Counter(
+    "fairgate_outbox_published", "Messages written and committed.", ["topic"], registry=None
+)
+_ended = prometheus_client.Counter(
     "fairgate_outbox_ended",
     "Ends of claims: done, failed (to be retried), given up, later (RetryLater), overtaken (the claim expired).",
     ["topic", "how"],
     registry=None,
 )
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1_000)
-_handled = Histogram(
+_handled = prometheus_client.Histogram(
     "fairgate_outbox_handled_seconds",
     "Seconds from the claim of a message to its settlement.",
     ["topic"],
     buckets=_BUCKETS,
     registry=None,
 )
-_delivered = Histogram(
+_delivered = prometheus_client.Histogram(
     "fairgate_outbox_delivered_seconds",
     "Seconds from the writing of a message to its settlement.",
     ["topic"],
@@ -36,24 +39,25 @@ _message_counts = sql.load("apps.kernel.outbox", "message_counts")
 _oldest_due = sql.load("apps.kernel.outbox", "oldest_due")
 
 
-def published(topic: str) -> None:
-    """Count a published message once the caller's transaction commits."""
-    transaction.on_commit(_published.labels(topic).inc, robust=True)
-
-
-def count_published(topic: str) -> None:
-    """Count a message that is committed."""
-    _published.labels(topic).inc()
+def count_published(topics: Iterable[str]) -> None:
+    """Count messages of these topics that are committed."""
+    for topic, count in Counter(topics).items():
+        _published.labels(topic).inc(count)
 
 
 def ended(topic: str, how: str) -> None:
     _ended.labels(topic, how).inc()
 
 
-def deleted(topic: str, handled_seconds: float, delivered_seconds: float) -> None:
-    _ended.labels(topic, "done").inc()
-    _handled.labels(topic).observe(handled_seconds)
-    _delivered.labels(topic).observe(delivered_seconds)
+def deleted(topic: str, seconds: Collection[tuple[float, float]]) -> None:
+    """Count settled messages of the topic, given by the seconds since their claims and since they were written."""
+    if not seconds:
+        return
+    _ended.labels(topic, "done").inc(len(seconds))
+    handled, delivered = _handled.labels(topic), _delivered.labels(topic)
+    for since_claim, since_written in seconds:
+        handled.observe(since_claim)
+        delivered.observe(since_written)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@
 -- Concurrent claims never wait for each other (SKIP LOCKED). The claim is the row's visibility timeout; no lock is held
 -- while the message is handled. Each topic is searched separately, so that a long backlog hides no other topic. At
 -- most %(spare)s of its first %(window)s due messages are candidates: more than the limit, as other claims lock some.
+-- Messages that were found are read again by their ids, not by the index of pending ones, which also contains those that
+-- were settled since the last vacuum: hence coalesce().
 -- If none can be claimed although some are due, one row of NULLs is returned: they may be behind others of their keys.
 WITH given AS MATERIALIZED (
     SELECT *
@@ -47,8 +49,7 @@ alone AS (
     FROM first
     JOIN outbox_outboxmessage AS message ON message.id = first.id
     WHERE NOT first.in_list
-      AND message.done_at IS NULL
-      AND message.dead_at IS NULL
+      AND coalesce(message.done_at, message.dead_at) IS NULL
       AND NOT message.is_behind
       AND message.available_at <= clock_timestamp()
       AND (message.claimed_until IS NULL OR message.claimed_until <= clock_timestamp())
@@ -61,8 +62,7 @@ listed AS (
     FROM first
     JOIN outbox_outboxmessage AS message ON message.id = first.id
     WHERE first.in_list
-      AND message.done_at IS NULL
-      AND message.dead_at IS NULL
+      AND coalesce(message.done_at, message.dead_at) IS NULL
       AND NOT message.is_behind
       AND message.available_at <= clock_timestamp()
       AND (message.claimed_until IS NULL OR message.claimed_until <= clock_timestamp())
