@@ -13,7 +13,7 @@ that has not ended expires, and the next delivery looks its charge up by our key
 import logging
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,17 +33,17 @@ from apps.orders.provider_sync import charges, event_storage, inbox
 
 logger = logging.getLogger(__name__)
 
-IDLE_SECONDS = 5.0
+IDLE_SECONDS = 60.0
 """The thread that settles ends after this time without an answer and closes its database connection."""
 LOCK_MS = 200
 """An answer that is settled alone waits this long for a lock at most, since the answers after it wait too. If that is
 not enough, its message is handled alone."""
 ASK_AFTER = timedelta(seconds=charges.INQUIRY_SECONDS_MIN)
 
-_lock_orders = sql.load("apps.orders", "lock_orders_of_payments_skipping")
-_payments_of_orders = sql.load("apps.orders", "payments_of_orders")
-_set_orders_paying = sql.load("apps.orders", "set_orders_paying")
-_set_payments_started = sql.load("apps.orders", "set_payments_started")
+_lock_orders = sql.load("apps.orders", "lock_orders_of_payments_skipping", prepared=True)
+_payments_of_orders = sql.load("apps.orders", "payments_of_orders", prepared=True)
+_set_orders_paying = sql.load("apps.orders", "set_orders_paying", prepared=True)
+_set_payments_started = sql.load("apps.orders", "set_payments_started", prepared=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +85,13 @@ def start_charges(messages: Sequence[Message], ends: Ends) -> None:
             logger.exception("%s charges of %s failed together and are handled alone", len(group), name)
             ends.end((), [call.message for call in group])
             continue
+        arrived = []
         for call, future in zip(group, begun, strict=True):
-            future.add_done_callback(partial(_receive, call))
+            if future.done():
+                arrived.append(_answer_of(call, future))
+            else:
+                future.add_done_callback(partial(_receive, call))
+        _arrivals.extend(arrived)
 
 
 def _start_plain(messages: Sequence[Message], ends: Ends) -> list[_Call]:
@@ -154,13 +159,16 @@ def _start_plain(messages: Sequence[Message], ends: Ends) -> list[_Call]:
 
 def _receive(call: _Call, future: "Future[ProviderEvent]") -> None:
     """Add the result of a call to the answers to settle. Runs on the thread that ended the call: it must not wait."""
+    _arrivals.extend([_answer_of(call, future)])
+
+
+def _answer_of(call: _Call, future: "Future[ProviderEvent]") -> _Answer:
+    """Return the result of a call that has ended."""
     if future.cancelled():
-        answer = _Answer(call, None, ProviderFault("the call was canceled"))
-    elif (error := future.exception()) is not None:
-        answer = _Answer(call, None, error)
-    else:
-        answer = _Answer(call, future.result(), None)
-    _arrivals.add(answer)
+        return _Answer(call, None, ProviderFault("the call was canceled"))
+    if (error := future.exception()) is not None:
+        return _Answer(call, None, error)
+    return _Answer(call, future.result(), None)
 
 
 class Arrivals:
@@ -173,10 +181,10 @@ class Arrivals:
         self._answers: deque[_Answer] = deque()
         self._has_thread = False
 
-    def add(self, answer: _Answer) -> None:
+    def extend(self, answers: Collection[_Answer]) -> None:
         with self._changed:
-            self._answers.append(answer)
-            if not self._has_thread:
+            self._answers.extend(answers)
+            if answers and not self._has_thread:
                 self._has_thread = True
                 threading.Thread(target=self._run, name="charge-answers", daemon=True).start()
             self._changed.notify()
@@ -185,7 +193,7 @@ class Arrivals:
         try:
             while group := self._next_group():
                 try:
-                    pools.renew_django_connections()
+                    pools.renew_django_connections(prepares=True)
                     self._settle(group)
                 except Exception:
                     logger.exception("%s answers of providers were not settled; their messages are", len(group))

@@ -23,8 +23,8 @@ LOCK_WAIT_MS = 2_000
 STATEMENT_MS = 5_000
 BATCH_MAX = 128
 
-_payments_of_events = sql.load("apps.orders", "payments_of_events")
-_store_messages = sql.load("apps.orders", "store_provider_messages")
+_payments_of_events = sql.load("apps.orders", "payments_of_events", prepared=True)
+_store_messages = sql.load("apps.orders", "store_provider_messages", prepared=True)
 
 _CLIENT_SECRET = re.compile(rb'(client_secret(?:"\s*:\s*"|=))[^"&\\]*')
 """As a value in JSON, or as a parameter of a URL in it. With it and the publishable key anyone can read the charge and

@@ -81,6 +81,22 @@ def test_a_list_is_started_and_settled_with_as_many_statements_as_one_charge(run
     assert not OutboxMessage.objects.filter(topic=topics.CHARGE, done_at=None).exists()
 
 
+def test_answers_that_come_with_the_call_are_settled_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups: list[int] = []
+    settle = charge_lists.settle_arrived
+    arrivals = charge_lists.Arrivals(lambda answers: (groups.append(len(answers)), settle(answers))[1])
+    monkeypatch.setattr(charge_lists, "_arrivals", arrivals)
+    monkeypatch.setattr(charge_lists, "IDLE_SECONDS", 0.05)
+    orders = place_orders(5)
+    delivery = Delivery(2)
+    try:
+        delivery.wake()
+        wait_until(lambda: set(statuses(orders)) == {"confirmed"}, "confirmed")
+    finally:
+        assert delivery.close(SECONDS_MAX)
+    assert groups == [5]
+
+
 def test_charges_that_wait_are_noted_together_and_are_asked_about_later(run: ListRun) -> None:
     orders = place_orders(3, DELAYED)
     run.start()

@@ -1,6 +1,6 @@
 """Lists of charges, run step by step in the test's thread, and calls whose answers arrive when the test says so."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 
 import pytest
@@ -37,8 +37,8 @@ class ListRun:
         answers, self.answers = self.answers, []
         charge_lists.settle_arrived(answers)
 
-    def add(self, answer: charge_lists._Answer) -> None:
-        self.answers.append(answer)
+    def extend(self, answers: Collection[charge_lists._Answer]) -> None:
+        self.answers.extend(answers)
 
     def end(self, handled: Sequence[Message], alone: Sequence[Message] = ()) -> None:
         self.handled += [message.id for message in handled]
