@@ -4,9 +4,11 @@ Each system call also releases the interpreter lock, which another thread may th
 would wait for the lock twice per join.
 """
 
+import base64
 import os
 import time
 from collections import deque
+from functools import cache
 from uuid import UUID
 
 SIZE = 16
@@ -31,6 +33,22 @@ def next_bytes() -> bytes:
 def new_uuid() -> UUID:
     """Return a random UUID, like `uuid.uuid4`."""
     return UUID(bytes=next_bytes(), version=4)
+
+
+_BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+
+
+def new_code(length: int, alphabet: str = _BASE32) -> str:
+    """Return a random text of these 32 characters, five random bits each."""
+    chunks = b"".join([next_bytes() for _ in range(-(-length * 5 // (8 * SIZE)))])
+    return base64.b32encode(chunks)[:length].decode().translate(_from_base32(alphabet))
+
+
+@cache
+def _from_base32(alphabet: str) -> dict[int, int]:
+    """Return the table that translates base 32 into this alphabet."""
+    assert len(set(alphabet)) == 32
+    return str.maketrans(_BASE32, alphabet)
 
 
 _RANDOM_MASK = (1 << 74) - 1

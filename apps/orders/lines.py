@@ -11,7 +11,7 @@ from apps.kernel.db import sql
 from apps.kernel.db.transactions import require_transaction
 from apps.orders.models import Order, OrderLine
 
-_freeze_lines = sql.load("apps.orders", "freeze_lines")
+_freeze_lines = sql.load("apps.orders", "freeze_lines", prepared=True)
 
 
 def create_order_lines(order: Order, bill: events.Bill) -> None:

@@ -25,7 +25,7 @@ Item = TypeVar("Item")
 
 _lock_order = sql.load("apps.orders", "lock_order")
 _lock_order_of_payment = sql.load("apps.orders", "lock_order_of_payment")
-_count_papers = sql.load("apps.orders", "count_papers")
+_count_papers = sql.load("apps.orders", "count_papers", prepared=True)
 _payments_beside = sql.load("apps.orders", "payments_beside")
 
 

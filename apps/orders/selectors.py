@@ -25,8 +25,8 @@ from apps.orders.terms.transfer_terms import TransferTerms, TransferView
 from apps.queue import facade as queue
 
 _orders_by_id = sql.load("apps.orders", "orders_by_id")
-_payments = sql.load("apps.orders", "payments_of_orders")
-_lines = sql.load("apps.orders", "lines_of_orders")
+_payments = sql.load("apps.orders", "payments_of_orders", prepared=True)
+_lines = sql.load("apps.orders", "lines_of_orders", prepared=True)
 _tickets = sql.load("apps.orders", "tickets_of_orders")
 _papers = sql.load("apps.orders", "paper_titles_of_orders")
 _refunds = sql.load("apps.orders", "refunds_of_orders")

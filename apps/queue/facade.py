@@ -146,7 +146,7 @@ def read_room_counts(event_id: int) -> Any:
 
 _lock_entries = sql.load("apps.queue", "lock_entries", prepared=True)
 _lock_entries_skipping = sql.load("apps.queue", "lock_entries_skipping", prepared=True)
-_complete_entries = sql.load("apps.queue", "complete_entries")
+_complete_entries = sql.load("apps.queue", "complete_entries", prepared=True)
 _set_busy_until = sql.load("apps.queue", "set_busy_until")
 _setting_busy_until = sql.load("apps.queue", "set_busy_until", prepared=True, exactly=True)
 

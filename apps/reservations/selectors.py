@@ -17,7 +17,7 @@ from apps.reservations.errors import ReservationNotFound
 from apps.reservations.models import Reservation, ReservationTransition
 
 _read_reservations = sql.load("apps.reservations", "read_reservations")
-_lines = sql.load("apps.reservations", "lines_of_reservations")
+_lines = sql.load("apps.reservations", "lines_of_reservations", prepared=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,3 +48,10 @@ def test_a_forked_child_returns_other_bytes() -> None:
     own_bytes = [random_bytes.next_bytes() for _ in range(1_000)]
     assert len(child_bytes) == 10 * random_bytes.SIZE
     assert not any(one in child_bytes for one in own_bytes)
+
+
+def test_a_code_has_its_length_and_every_character_of_its_alphabet_at_every_position() -> None:
+    for length, alphabet in ((28, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"), (10, "23456789ABCDEFGHJKLMNPQRSTUVWXYZ")):
+        codes = [random_bytes.new_code(length, alphabet) for _ in range(1_000)]
+        assert len(set(codes)) == 1_000
+        assert all(set(characters) == set(alphabet) for characters in zip(*codes, strict=True))

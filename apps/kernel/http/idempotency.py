@@ -26,7 +26,7 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_asci
 _find_answer = sql.load("apps.kernel", "recall_answer")
 _find_answers = sql.load("apps.kernel", "recall_answers", prepared=True)
 _store_answers = sql.load("apps.kernel", "store_answers")
-_store_all_answers = sql.load("apps.kernel", "store_answers", exactly=True)
+_store_all_answers = sql.load("apps.kernel", "store_answers", prepared=True, exactly=True)
 
 
 class Answer(NamedTuple):

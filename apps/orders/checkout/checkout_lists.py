@@ -38,7 +38,7 @@ STATEMENT_MS = 3_000
 DRAWS_MAX = 3
 """How often new order numbers are drawn after one of them was taken."""
 
-_insert_payments = sql.load("apps.orders", "insert_payments")
+_insert_payments = sql.load("apps.orders", "insert_payments", prepared=True)
 _withdraw_orders = sql.load("apps.orders", "withdraw_orders")
 
 

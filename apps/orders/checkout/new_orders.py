@@ -1,11 +1,11 @@
 """The rows of new orders, as a checkout alone and a list of checkouts write them."""
 
-import secrets
 import uuid
 from collections.abc import Sequence
 from typing import Any
 
 from apps.events import facade as events
+from apps.kernel import random_bytes
 from apps.kernel.db import sql
 from apps.orders.checkout.buyer_details import CheckoutDetails
 from apps.orders.models import Order
@@ -14,12 +14,12 @@ from apps.reservations import facade as reservations
 NUMBER_ONCE = "order_number_once"
 """The constraint that a second order with one number violates."""
 _NUMBER_ALPHABET = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
-_place_orders = sql.load("apps.orders", "place_orders")
+_place_orders = sql.load("apps.orders", "place_orders", prepared=True)
 
 
 def new_number() -> str:
     """Return an order number that is easy to read aloud: fifty random bits, without letters that look alike."""
-    text = "".join(secrets.choice(_NUMBER_ALPHABET) for _ in range(10))
+    text = random_bytes.new_code(10, _NUMBER_ALPHABET)
     return f"{text[:5]}-{text[5:]}"
 
 

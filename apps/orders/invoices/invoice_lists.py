@@ -18,7 +18,7 @@ from apps.orders import locks
 from apps.orders.invoices import invoices
 from apps.orders.models import Invoice, InvoiceKind, Order, OrderLine
 
-_lock_orders = sql.load("apps.orders", "lock_orders_skipping")
+_lock_orders = sql.load("apps.orders", "lock_orders_skipping", prepared=True)
 
 
 def handle_invoice_messages(messages: Sequence[outbox.Message]) -> set[int]:

@@ -5,7 +5,7 @@ for the counter's hot row. `issue` may run repeatedly, in any order: it writes m
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from itertools import product
 from typing import Any
@@ -23,9 +23,9 @@ from apps.orders import topics
 from apps.orders.locks import draw_invoice_numbers, lock_order
 from apps.orders.models import Invoice, InvoiceKind, Order, OrderAdjustment, OrderLine
 
-_papers = sql.load("apps.orders", "papers_of_orders")
-_lines = sql.load("apps.orders", "lines_of_orders")
-_adjusted = sql.load("apps.orders", "adjusted_of_orders")
+_papers = sql.load("apps.orders", "papers_of_orders", prepared=True)
+_lines = sql.load("apps.orders", "lines_of_orders", prepared=True)
+_adjusted = sql.load("apps.orders", "adjusted_of_orders", prepared=True)
 _PREFIX = {InvoiceKind.INVOICE: "", InvoiceKind.CREDIT_NOTE: "C"}
 
 
@@ -39,6 +39,9 @@ class Row:
     tax_minor: int
     total_minor: int
     order_line: int | None = None
+
+
+_ROW_FIELDS = tuple(field.name for field in fields(Row))
 
 
 def invoice_message(order: Order) -> outbox.NewMessage:
@@ -230,7 +233,7 @@ def _invoice_document(
             "venue": event.venue_name,
             "city": event.city,
         },
-        "lines": [asdict(row) for row in rows],
+        "lines": [{name: getattr(row, name) for name in _ROW_FIELDS} for row in rows],
         "taxes": [
             {
                 "rate": rate,

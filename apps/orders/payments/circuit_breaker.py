@@ -27,7 +27,7 @@ TRIAL_PAUSE_SECONDS = 2
 
 _package = "apps.orders"
 _standing = sql.load(_package, "provider_standing")
-_standings = sql.load(_package, "provider_standings")
+_standings = sql.load(_package, "provider_standings", prepared=True)
 _claim_trial = sql.load(_package, "claim_provider_trial")
 _note_fault = sql.load(_package, "note_provider_fault")
 _note_answer = sql.load(_package, "note_provider_answer")

@@ -25,16 +25,16 @@ from apps.orders.payments import order_updates, settlement
 from apps.orders.payments.providers.protocol import Kind
 from apps.reservations import facade as reservations
 
-_orders_of_messages = sql.load("apps.orders", "orders_of_messages")
-_lock_orders = sql.load("apps.orders", "lock_orders_skipping")
-_payments_of_orders = sql.load("apps.orders", "payments_of_orders")
-_lock_messages = sql.load("apps.orders", "lock_provider_messages_skipping")
-_settle_payments = sql.load("apps.orders", "settle_payments")
-_confirm_orders = sql.load("apps.orders", "confirm_orders")
-_note_outcomes = sql.load("apps.orders", "note_outcomes")
-_lock_orders_of_payments = sql.load("apps.orders", "lock_orders_of_payments_skipping")
-_note_pending = sql.load("apps.orders", "note_pending_payments")
-_store_settled = sql.load("apps.orders", "store_settled_messages")
+_orders_of_messages = sql.load("apps.orders", "orders_of_messages", prepared=True)
+_lock_orders = sql.load("apps.orders", "lock_orders_skipping", prepared=True)
+_payments_of_orders = sql.load("apps.orders", "payments_of_orders", prepared=True)
+_lock_messages = sql.load("apps.orders", "lock_provider_messages_skipping", prepared=True)
+_settle_payments = sql.load("apps.orders", "settle_payments", prepared=True)
+_confirm_orders = sql.load("apps.orders", "confirm_orders", prepared=True)
+_note_outcomes = sql.load("apps.orders", "note_outcomes", prepared=True)
+_lock_orders_of_payments = sql.load("apps.orders", "lock_orders_of_payments_skipping", prepared=True)
+_note_pending = sql.load("apps.orders", "note_pending_payments", prepared=True)
+_store_settled = sql.load("apps.orders", "store_settled_messages", prepared=True)
 
 Case = tuple[Order, Payment, ProviderMessage]
 

@@ -1,6 +1,5 @@
 """Issue, replace and void tickets: one per ticket line of a confirmed order, each with an unguessable code."""
 
-import secrets
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -8,6 +7,7 @@ from uuid import UUID
 
 from django.db import connection
 
+from apps.kernel import random_bytes
 from apps.kernel.db import model_rows, sql
 from apps.kernel.db.transactions import require_transaction
 from apps.kernel.outbox import facade as outbox
@@ -15,11 +15,10 @@ from apps.orders import topics
 from apps.orders.models import Order, OrderLine, Ticket, TicketTransfer
 from apps.reservations import facade as reservations
 
-_lines = sql.load("apps.orders", "lines_of_orders")
-_issue = sql.load("apps.orders", "issue_tickets")
+_lines = sql.load("apps.orders", "lines_of_orders", prepared=True)
+_issue = sql.load("apps.orders", "issue_tickets", prepared=True)
 
 CODE_LENGTH = 28  # 140 random bits; shown as seven groups of four.
-_CODE_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
 _KEPT_FIELDS = (
     "order_id", "order_line_id", "line_id", "place", "seat_id", "label", "section", "row", "number", "category",
     "price_minor", "holder", "transfer_id",
@@ -28,7 +27,7 @@ _KEPT_FIELDS = (
 
 
 def new_code() -> str:
-    return "".join(secrets.choice(_CODE_ALPHABET) for _ in range(CODE_LENGTH))
+    return random_bytes.new_code(CODE_LENGTH)
 
 
 def issue(sales: Sequence[tuple[Order, reservations.ReservationView]], now: datetime) -> None:

@@ -23,7 +23,7 @@ from apps.orders.models import (
     WebhookEndpoint,
 )
 
-_listeners = sql.load("apps.orders", "listeners")
+_listeners = sql.load("apps.orders", "listeners", prepared=True)
 Kind = OrganizerMessage.Kind
 _END_KINDS = {Order.Status.CANCELED: Kind.ORDER_CANCELED, Order.Status.REFUNDED: Kind.ORDER_REFUNDED}
 

@@ -20,14 +20,14 @@ from apps.reservations.lifecycle.queue_slots import complete_slots
 from apps.reservations.models import Reservation
 
 _PACKAGE = "apps.reservations"
-_lock_rows_skipping = sql.load(_PACKAGE, "lock_reservation_rows_skipping")
+_lock_rows_skipping = sql.load(_PACKAGE, "lock_reservation_rows_skipping", prepared=True)
 _lock_caps = sql.load(_PACKAGE, "lock_caps")
 _paid_of_emails = sql.load(_PACKAGE, "paid_of_emails")
-_lines_of_reservations = sql.load(_PACKAGE, "lines_of_reservations")
-_lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting")
-_sell_seats_of_all = sql.load(_PACKAGE, "sell_seats_of_all")
-_confirm_reservations = sql.load(_PACKAGE, "confirm_reservations")
-_insert_confirmations = sql.load(_PACKAGE, "insert_confirmations")
+_lines_of_reservations = sql.load(_PACKAGE, "lines_of_reservations", prepared=True)
+_lock_seats_waiting = sql.load(_PACKAGE, "lock_seats_waiting", prepared=True)
+_sell_seats_of_all = sql.load(_PACKAGE, "sell_seats_of_all", prepared=True)
+_confirm_reservations = sql.load(_PACKAGE, "confirm_reservations", prepared=True)
+_insert_confirmations = sql.load(_PACKAGE, "insert_confirmations", prepared=True)
 
 _HELD = 1
 """The status of a held seat."""

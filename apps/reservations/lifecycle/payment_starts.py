@@ -21,11 +21,11 @@ logger = logging.getLogger(__name__)
 
 _PACKAGE = "apps.reservations"
 _create_caps = sql.load(_PACKAGE, "create_caps", prepared=True)
-_lock_rows_skipping = sql.load(_PACKAGE, "lock_reservation_rows_skipping")
+_lock_rows_skipping = sql.load(_PACKAGE, "lock_reservation_rows_skipping", prepared=True)
 _lock_caps = sql.load(_PACKAGE, "lock_caps", prepared=True)
 _paid_of_emails = sql.load(_PACKAGE, "paid_of_emails")
 _read_clock = sql.load(_PACKAGE, "read_clock", prepared=True)
-_begin_payments = sql.load(_PACKAGE, "begin_payments", exactly=True)
+_begin_payments = sql.load(_PACKAGE, "begin_payments", prepared=True, exactly=True)
 _insert_transitions = sql.load(_PACKAGE, "insert_transitions", prepared=True)
 
 SLOT_WAIT_MS = 200

@@ -7,7 +7,7 @@ from uuid import UUID
 from apps.kernel.db import sql, transactions
 from apps.queue import facade as queue
 
-_deadlines_of_entries = sql.load("apps.reservations", "deadlines_of_entries")
+_deadlines_of_entries = sql.load("apps.reservations", "deadlines_of_entries", prepared=True)
 _paid_entries = sql.load("apps.reservations", "paid_entries")
 
 
