@@ -25,6 +25,9 @@ EVENT = "sales"
 SALES = 2 * BUYERS
 """In each slice."""
 IDLE_SECONDS = 5.0
+IDLE_SHARE_MAX = 0.5
+"""Processes that use less of one processor than this are not starting any more."""
+START_SECONDS_MAX = 60.0
 DRAIN_SECONDS_MAX = 300.0
 PAID_BY = "sandbox_delayed"
 """The payment method whose success a message of the provider reports."""
@@ -71,9 +74,21 @@ class _Slices:
         self.of_sales: list[float] = []
         """Milliseconds of processor time of a sale, by slice."""
         self.of_holds: list[float] = []
+        self._wait_until_started()
         begun, before = time.monotonic(), self._processor()
         time.sleep(IDLE_SECONDS)
         self._idle = (self._processor() - before) / (time.monotonic() - begun)
+
+    def _wait_until_started(self) -> None:
+        """Wait until `worker` has started: what its start takes is no idle use."""
+        deadline = time.monotonic() + START_SECONDS_MAX
+        share = 1.0
+        while share > IDLE_SHARE_MAX:
+            if time.monotonic() > deadline:
+                raise SuiteFailed(f"the processes are not idle {START_SECONDS_MAX:.0f} s after the start of the worker")
+            before = self._processor()
+            time.sleep(1.0)
+            share = self._processor() - before
 
     def _processor(self) -> float:
         """Return the processor seconds of our processes and of PostgreSQL so far."""
