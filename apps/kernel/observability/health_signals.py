@@ -80,6 +80,9 @@ class Reporter:
 
     def _reset(self) -> None:
         self._changing = threading.Lock()
+        self._forget_thread()
+
+    def _forget_thread(self) -> None:
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
         self._news = threading.Event()
@@ -105,9 +108,11 @@ class Reporter:
 
     def _start_thread(self) -> None:
         with self._changing:
-            if self._thread is not None or self._stopping.is_set():
+            if self._thread is not None or not self._is_reporting:  # close() may have run since the caller looked.
                 return
-            thread = threading.Thread(target=self._run, name="health-signals", daemon=True)
+            thread = threading.Thread(
+                target=self._run, args=(self._stopping, self._news), name="health-signals", daemon=True
+            )
             try:
                 thread.start()
             except RuntimeError as error:  # For example, no thread can start while the process is ending.
@@ -116,8 +121,7 @@ class Reporter:
             self._thread = thread
             atexit.register(self.close)
 
-    def _run(self) -> None:
-        stopping, news = self._stopping, self._news
+    def _run(self, stopping: threading.Event, news: threading.Event) -> None:
         while not stopping.is_set():
             news.wait()
             self.report()
@@ -165,11 +169,12 @@ class Reporter:
 
     def close(self) -> None:
         """Stop the thread and close the connection; nothing is reported before the next `begin()`."""
-        self._is_reporting = False
-        self._stopping.set()
-        self._news.set()
-        thread = self._thread
-        self._reset()
+        with self._changing:
+            self._is_reporting = False
+            self._stopping.set()
+            self._news.set()
+            thread = self._thread
+            self._forget_thread()
         if thread is not None:
             thread.join(timeout=5)
         pool, self._pool = self._pool, None

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def reporter() -> Iterator[Reporter]:
+    health_signals.end()  # Begun by a test that imported a server's module: it has a thread, a session and rows as well.
     reporter = Reporter(interval_seconds=0.01)
     yield reporter
     reporter.close()
@@ -176,6 +177,20 @@ def test_observing_after_close_does_no_harm(reporter: Reporter) -> None:
     assert "health-signals" not in [thread.name for thread in threading.enumerate()]
     reporter.begin()
     wait_until(lambda: rows() == [("slow", 1.0, 1)], "a reporter that begins again reports")
+
+
+def test_a_measurement_during_close_leaves_no_thread(reporter: Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    signal = declare_signal("slow", mean, reporter=reporter)
+    reporter.begin()
+    start = reporter._start_thread
+
+    def close_first() -> None:  # note() has seen that the reporter reports; then it is closed.
+        reporter.close()
+        start()
+
+    monkeypatch.setattr(reporter, "_start_thread", close_first)
+    signal.observe(1)
+    assert "health-signals" not in [thread.name for thread in threading.enumerate()]
 
 
 def test_a_thread_that_cannot_start_fails_no_request(
