@@ -1,14 +1,19 @@
 """Everything that the system stores about one person, as JSON values."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
+
+from django.db.models import QuerySet
 
 from apps.accounts import facade as accounts
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.orders.models import (
     CodeUse,
+    Invoice,
     Order,
     OrderHistoryEntry,
     OrganizerMessage,
@@ -19,9 +24,12 @@ from apps.orders.models import (
     TicketTransfer,
 )
 from apps.orders.privacy.person import Person, entries_of, history_in_orders_of_others
-from apps.orders.selectors import get_order
+from apps.orders.selectors import OrderView, find_orders
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
+
+ORDERS_IN_A_BATCH = 100
+_Rows = dict[UUID, list[dict[str, Any]]]
 
 
 def export_person(person: Person) -> dict[str, Any]:
@@ -30,7 +38,6 @@ def export_person(person: Person) -> dict[str, Any]:
     An entry's other orders, with another address, are not exported: browsers are shared.
     """
     entry_ids = entries_of(person)
-    orders = Order.objects.filter(person.own_orders).order_by("placed_at")
     return {
         "emails": sorted(person.emails),
         "exported_at": clock.iso(clock.now()),
@@ -38,17 +45,12 @@ def export_person(person: Person) -> dict[str, Any]:
             accounts.export_account(account_id) | {"memberships": events.list_memberships(account_id)}
             for account_id in sorted(person.account_ids)
         ],
-        "orders": [_order(order) for order in orders],
+        "orders": _orders(Order.objects.filter(person.own_orders)),
         "reservations": reservations.export_reservations(entry_ids),
         "queue_entries": queue.export_entries(entry_ids),
         "recent_searches": events.export_searches(person.account_ids),
         "sign_ups": queue.export_sign_ups(person.account_ids),
-        "tickets_from_others": [
-            _received(transfer)
-            for transfer in TicketTransfer.objects.filter(email__in=person.emails)
-            .select_related("ticket__order")
-            .order_by("offered_at", "pk")
-        ],
+        "tickets_from_others": _received(TicketTransfer.objects.filter(email__in=person.emails)),
         "history_in_orders_of_others": [
             _former(entry)
             for entry in history_in_orders_of_others(person).select_related("order__event").order_by("at", "pk")
@@ -69,71 +71,104 @@ def _former(entry: OrderHistoryEntry) -> dict[str, Any]:
     }
 
 
-def _received(transfer: TicketTransfer) -> dict[str, Any]:
-    """Return an offer to this person, without the order that it comes from."""
-    names = Ticket.objects.filter(transfer=transfer).order_by("-pk").values_list("holder", flat=True)
+def _received(transfers: QuerySet[TicketTransfer]) -> list[dict[str, Any]]:
+    """Return offers to this person, without the orders that they come from."""
+    # The latest ticket of a transfer replaces its earlier ones.
+    names = dict(Ticket.objects.filter(transfer__in=transfers).order_by("pk").values_list("transfer", "holder"))
+    return [
+        {
+            "event": transfer.ticket.order.event.slug,
+            "ticket": transfer.ticket.label,
+            "name": names.get(transfer.pk, ""),
+            "offered_at": _iso(transfer.offered_at),
+            "accepted_at": _iso(transfer.accepted_at),
+        }
+        for transfer in transfers.select_related("ticket__order__event").order_by("offered_at", "pk")
+    ]
+
+
+def _orders(orders: QuerySet[Order]) -> list[dict[str, Any]]:
+    """Return these orders, oldest first, read in batches: each batch takes the same number of statements."""
+    ids = list(orders.order_by("placed_at", "pk").values_list("pk", flat=True))
+    batches = (ids[begin : begin + ORDERS_IN_A_BATCH] for begin in range(0, len(ids), ORDERS_IN_A_BATCH))
+    return [exported for batch in batches for exported in _read_batch(batch)]
+
+
+def _read_batch(ids: list[UUID]) -> list[dict[str, Any]]:
+    views, orders = find_orders(ids), Order.objects.in_bulk(ids)
+    tickets = Ticket.objects.filter(order__in=ids)
+    own_codes = set(tickets.filter(transfer=None).values_list("code", flat=True))
+    codes = _grouped(CodeUse.objects.filter(order__in=ids), ("code__code", "email"))
+    payments = _grouped(Payment.objects.filter(order__in=ids), _PAYMENT_FIELDS)
+    refunds = _grouped(Refund.objects.filter(order__in=ids), _REFUND_FIELDS)
+    invoices = _grouped(Invoice.objects.filter(order__in=ids), ("paper", "number"))
+    check_ins = _grouped(tickets.filter(checked_in_at__isnull=False), ("label", "checked_in_at"))
+    history = _grouped(OrderHistoryEntry.objects.filter(order__in=ids), ("at", "kind", "text", "address"))
+    messages = _grouped(OrganizerMessage.objects.filter(order__in=ids), ("kind", "created_at", "body"))
+    payloads = _grouped(
+        ProviderMessage.objects.filter(payment__order__in=ids), ("kind", "received_at", "raw"), order="payment__order"
+    )
+    return [
+        _own_fields(views[order_id], orders[order_id])
+        | {
+            "promo_codes": [{"code": use["code__code"], "email": use["email"]} for use in codes[order_id]],
+            "payments": payments[order_id],
+            "refund_records": refunds[order_id],
+            "documents": [invoice["paper"] | {"number": invoice["number"]} for invoice in invoices[order_id]],
+            "check_ins": [
+                {"ticket": ticket["label"], "checked_in_at": ticket["checked_in_at"]} for ticket in check_ins[order_id]
+            ],
+            "history": history[order_id],
+            "messages_to_organizers": _without_codes_of_others(messages[order_id], own_codes),
+            "messages_of_providers": [
+                {
+                    "kind": message["kind"],
+                    "received_at": message["received_at"],
+                    "payload": bytes(message["raw"]).decode(errors="replace"),
+                }
+                for message in payloads[order_id]
+            ],
+        }
+        for order_id in ids
+        if order_id in views and order_id in orders
+    ]
+
+
+def _own_fields(view: OrderView, order: Order) -> dict[str, Any]:
     return {
-        "event": events.get_event_by_id(transfer.ticket.order.event_id).slug,
-        "ticket": transfer.ticket.label,
-        "name": next(iter(names[:1]), ""),
-        "offered_at": _iso(transfer.offered_at),
-        "accepted_at": _iso(transfer.accepted_at),
-    }
-
-
-def _messages_to_organizers(order: Order) -> list[dict[str, Any]]:
-    """Return the messages about the order, without the codes and names of tickets that were passed on: these belong to
-    the recipients, whose codes admit."""
-    own = set(Ticket.objects.filter(order=order, transfer=None).values_list("code", flat=True))
-    found = _rows(OrganizerMessage.objects.filter(order=order), ("kind", "created_at", "body"))
-    for message in found:
-        tickets = [
-            ticket if ticket.get("code") in own else {**ticket, "code": "", "holder": ""}
-            for ticket in message["body"].get("tickets", ())
-        ]
-        message["body"] = {**message["body"], "tickets": tickets}
-    return found
-
-
-def _order(order: Order) -> dict[str, Any]:
-    codes = CodeUse.objects.filter(order=order).values_list("code__code", "email")
-    return {
-        **get_order(order.pk).contract(),
+        **view.contract(),
         "account": order.account_id,
         "buyer": order.buyer,
         "tickets_sent_at": _iso(order.tickets_sent_at),
         "terms_version": order.terms_version,
         "terms_accepted_at": _iso(order.terms_accepted_at),
-        "promo_codes": [{"code": code, "email": email} for code, email in codes],
-        "payments": _rows(Payment.objects.filter(order=order), _PAYMENT_FIELDS),
-        "refund_records": _rows(Refund.objects.filter(order=order), _REFUND_FIELDS),
-        "documents": [invoice.paper | {"number": invoice.number} for invoice in order.invoices.order_by("id")],
-        "check_ins": [
-            {"ticket": ticket.label, "checked_in_at": _iso(ticket.checked_in_at)}
-            for ticket in Ticket.objects.filter(order=order, checked_in_at__isnull=False)
-        ],
-        "history": _rows(OrderHistoryEntry.objects.filter(order=order), ("at", "kind", "text", "address")),
-        "messages_to_organizers": _messages_to_organizers(order),
-        "messages_of_providers": [
-            {
-                "kind": message.kind,
-                "received_at": _iso(message.received_at),
-                "payload": bytes(message.raw).decode(errors="replace"),
-            }
-            for message in ProviderMessage.objects.filter(payment__order=order).order_by("id")
-        ],
     }
+
+
+def _without_codes_of_others(messages: Iterable[dict[str, Any]], own_codes: set[str]) -> list[dict[str, Any]]:
+    """Return the messages about an order without the codes and names of tickets that were passed on: these belong to
+    the recipients, whose codes admit."""
+    found = []
+    for message in messages:
+        tickets = [
+            ticket if ticket.get("code") in own_codes else {**ticket, "code": "", "holder": ""}
+            for ticket in message["body"].get("tickets", ())
+        ]
+        found.append({**message, "body": {**message["body"], "tickets": tickets}})
+    return found
 
 
 _PAYMENT_FIELDS = ("provider", "method", "reference", "status", "amount_minor", "captured_minor", "created_at")
 _REFUND_FIELDS = ("amount_minor", "status", "reason", "requested_by", "requested_at", "paid_out_note")
 
 
-def _rows(rows: Any, names: Sequence[str]) -> list[dict[str, Any]]:
-    return [
-        {name: _iso(value) if isinstance(value, datetime) else value for name, value in row.items()}
-        for row in rows.order_by("pk").values(*names)
-    ]
+def _grouped(rows: QuerySet[Any], names: Sequence[str], *, order: str = "order") -> _Rows:
+    """Return these columns of the rows by the order's id, the oldest row first."""
+    grouped: _Rows = defaultdict(list)
+    for order_id, *columns in rows.order_by("pk").values_list(order, *names):
+        row = zip(names, columns, strict=True)
+        grouped[order_id].append({name: _iso(value) if isinstance(value, datetime) else value for name, value in row})
+    return grouped
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -124,6 +124,19 @@ def test_the_export_contains_everything_about_a_person_and_nothing_about_others(
     assert json.loads(person("unknown@example.org", "export"))["orders"] == []
 
 
+def test_more_orders_take_no_more_statements(concert: events.EventView) -> None:
+    first = bought(concert, ["hall-A-1"])
+    deliver_outbox()
+    with CaptureQueriesContext(connection) as one_order:
+        person(EMAIL, "export")
+    others = [bought(concert, [f"hall-A-{number}"]) for number in (2, 3, 4)]
+    deliver_outbox()
+    with CaptureQueriesContext(connection) as four_orders:
+        found = json.loads(person(EMAIL, "export"))
+    assert [order["number"] for order in found["orders"]] == [order.number for order in (first, *others)]
+    assert len(four_orders) == len(one_order)
+
+
 def test_erasing_replaces_personal_data_everywhere_and_keeps_the_money(concert: events.EventView) -> None:
     user = User.objects.create_user("lee-account", EMAIL)
     guest = bought(concert, ["hall-A-1", "hall-A-2"], code="HALFPRICE")
