@@ -1,26 +1,35 @@
-"""Server-sent events, a WebSocket and short polls compared: the same updates sent to as many listeners by each.
+"""Server-sent events, a WebSocket, short polls and Redis Pub/Sub compared: the same updates to as many listeners.
 
     python -m benchmarks.experiments.live_transports [--listeners 2000] [--rounds 3] [--seconds 30] [--holds 2]
 
-Each transport gets a new process of `web` (one worker) and the relay. `--listeners` clients listen, in another process,
-while `--holds` holds a second are committed, one ticket each. Memory: the growth of the process after the first tenth
+Each transport gets a new process of `web` (one worker) and the relay, except Redis Pub/Sub, which the source document
+compares with them: there each listener subscribes to the Redis server, and each hold publishes the section's count after
+its commit, without a web server, identities, subscriptions or what a reconnected listener has missed. `--listeners`
+clients listen, in another process, while `--holds` holds a second are committed, one ticket each. Memory: the growth of the process after the first tenth
 of the listeners, per listener. Latency: from the hold's time in PostgreSQL (a little before the commit) to the first
 frame or response that includes it; polls follow `next_poll` and repeat the ETag. Bytes: what each client reads and
-sends in a minute, headers included, without the overhead of TCP. CPU: the time of `web` in a second, for a thousand
-listeners. The transports run in turn; the figures are medians of the rounds. The run fails unless the last frame of
+sends in a minute, headers included, without the overhead of TCP. CPU: the time of `web` (of Redis) in a second, for a
+thousand listeners. The transports run in turn; the figures are medians of the rounds. The run fails unless the last frame of
 every listener equals PostgreSQL's state at the end. A transport takes a minute in each round.
 """
 
 import argparse
+import json
+import os
 import statistics
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
 
 from benchmarks.scenarios.listeners import hold_one
 from benchmarks.support import live_event, paced_calls
 from benchmarks.support.rooms import start_servers
-from benchmarks.support.stream_clients import KINDS, start_stream_clients
+from benchmarks.support.stream_clients import CAPACITY, KINDS, PUBSUB_CHANNEL, SECTION, start_stream_clients
 
 SETTLE_SECONDS = 3.0
 POLLED_SECONDS = 6.0
@@ -67,15 +76,38 @@ def measure(options: argparse.Namespace, environment: dict[str, str]) -> int:
     return 1 if wrong else 0
 
 
-def round_of(options: argparse.Namespace, kind: str, environment: dict[str, str], event: Any) -> Round:
+@contextmanager
+def run_sender(kind: str, environment: dict[str, str]) -> Iterator[tuple[psutil.Process, psutil.Process, int, str]]:
+    """Yield the process that sends, its process with the connections, its port and the path for the listeners."""
+    if kind == "pubsub":
+        from apps.kernel import redis
+
+        process = psutil.Process(int(redis.client().info("server")["process_id"]))
+        url = os.environ["REDIS_URL"]
+        yield process, process, urlsplit(url).port or 6379, url
+        return
     from ticketing.devserver.ports import free_port
 
     port = free_port()
+    with live_event.run_server(live_event.WEB, port, environment) as web:
+        yield web, live_event.worker_of(web), port, live_event.PATH
+
+
+def hold_and_publish(event: Any) -> None:
+    """Hold one ticket, then publish what is left in its section. Only one thread calls this, so counts never rise."""
+    from apps.kernel import redis
+
+    hold_one(event)
+    state = {"section_id": SECTION, "available_seats": CAPACITY - live_event.count_held()}
+    redis.client().publish(PUBSUB_CHANNEL, json.dumps(state, separators=(",", ":")))
+
+
+def round_of(options: argparse.Namespace, kind: str, environment: dict[str, str], event: Any) -> Round:
+    hold = hold_and_publish if kind == "pubsub" else hold_one
     with (
-        live_event.run_server(live_event.WEB, port, environment) as web,
-        start_stream_clients(port, live_event.PATH, kind) as pool,
+        run_sender(kind, environment) as (sender, worker, port, path),
+        start_stream_clients(port, path, kind) as pool,
     ):
-        worker = live_event.worker_of(web)
         few = max(1, options.listeners // 10)
         pool.connect(few)
         time.sleep(SETTLE_SECONDS)
@@ -85,10 +117,10 @@ def round_of(options: argparse.Namespace, kind: str, environment: dict[str, str]
         grown = worker.memory_info().rss - begun_with
         before = live_event.count_held()
         pool.begin()
-        begun, cpu = time.monotonic(), live_event.cpu_seconds(web)
-        with paced_calls.run_at_rate({"hold": lambda: hold_one(event)}, options.holds):
+        begun, cpu = time.monotonic(), live_event.cpu_seconds(sender)
+        with paced_calls.run_at_rate({"hold": lambda: hold(event)}, options.holds):
             time.sleep(options.seconds)
-        seconds, cpu = time.monotonic() - begun, live_event.cpu_seconds(web) - cpu
+        seconds, cpu = time.monotonic() - begun, live_event.cpu_seconds(sender) - cpu
         read, sent = pool.bytes()
         time.sleep(POLLED_SECONDS if kind == "poll" else SETTLE_SECONDS)
         report = pool.report(live_event.read_hold_times(before), before, within_seconds=WITHIN_SECONDS)

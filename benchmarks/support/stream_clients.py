@@ -1,4 +1,4 @@
-"""Thousands of listeners in a separate process: by server-sent events, WebSocket or polling.
+"""Thousands of listeners in a separate process: by server-sent events, WebSocket, polling or Redis Pub/Sub.
 
 They record when they received which counts of one section (`SECTION`). Its availability only falls, so a frame with a
 `taken` count covers all holds up to that number: a hold is delivered by the first frame with at least its number. Times
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
+from urllib.parse import urlsplit
 
 from benchmarks.suite.load.arrivals import status_of
 
@@ -31,7 +32,8 @@ PER_ADDRESS = 5_000
 """A local address has about 28,000 ports."""
 SAMPLED_CLIENTS = 200
 """Enough for percentiles; late and lost deliveries are counted over all listeners."""
-KINDS = {"events": "server-sent events", "socket": "socket", "poll": "short poll"}
+KINDS = {"events": "server-sent events", "socket": "socket", "poll": "short poll", "pubsub": "Redis Pub/Sub, no web server"}
+PUBSUB_CHANNEL = "benchmark-availability"
 
 _SECTION = b'"section_id":"%b"' % SECTION.encode()
 _FREE = b'"available_seats":'
@@ -156,7 +158,7 @@ class ClientLog:
 
 
 class EventStreamClient(asyncio.Protocol):
-    """A listener by server-sent events, and the base of the other two."""
+    """A listener by server-sent events, and the base of the others."""
 
     def __init__(self, pool: "ClientPool", log: ClientLog, address: tuple[str, int]) -> None:
         self.pool, self.log, self.address = pool, log, address
@@ -300,7 +302,21 @@ class PollingClient(EventStreamClient):
         self.transport = None
 
 
-CLIENT_CLASSES = {"events": EventStreamClient, "socket": WebSocketClient, "poll": PollingClient}
+class SubscribedClient(EventStreamClient):
+    """A listener with a Redis connection of its own that subscribes to PUBSUB_CHANNEL; the path is the server's URL."""
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        url = urlsplit(self.pool.path)
+        self.send(f"AUTH {url.username or 'default'} {url.password}\r\nSUBSCRIBE {PUBSUB_CHANNEL}\r\n".encode())
+
+
+CLIENT_CLASSES = {
+    "events": EventStreamClient,
+    "socket": WebSocketClient,
+    "poll": PollingClient,
+    "pubsub": SubscribedClient,
+}
 
 
 class ClientPool:
