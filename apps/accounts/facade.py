@@ -21,7 +21,12 @@ from apps.accounts.registries import (
     provide_staff_links,
 )
 from apps.accounts.second_factor.codes import lacks_required_factor
-from apps.accounts.sessions.batch_authentication import AccountCredentials, authenticate_batch, session_key_of
+from apps.accounts.sessions.batch_authentication import (
+    AccountCredentials,
+    authenticate_batch,
+    read_claims,
+    session_key_of,
+)
 from apps.accounts.staff.reauthentication import (
     SensitiveAdminMixin,
     record_personal_data_read,
@@ -61,6 +66,7 @@ __all__ = [
     "list_staff_links",
     "provide_personal_data",
     "provide_staff_links",
+    "read_claims",
     "record_personal_data_read",
     "record_staff_action",
     "require_recent_authentication",

@@ -6,12 +6,13 @@ once. Only valid credentials are accepted: the site responds to others, and dele
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
-from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
+from django.db import connection
 from django.utils.crypto import constant_time_compare
 from rest_framework_simplejwt.exceptions import TokenError
 
@@ -19,8 +20,12 @@ from apps.accounts.models import User
 from apps.accounts.passwords.backend import PATH as PASSWORD_BACKEND
 from apps.accounts.tokens.account_tokens import ACCOUNT_ID_MAX, AccessToken
 from apps.kernel import clock
+from apps.kernel.db import sql
 from apps.kernel.http.sessions import SessionStore, stored_key
 
+_sessions = sql.load("apps.accounts", "sessions_by_key")
+_active_accounts = sql.load("apps.accounts", "active_accounts")
+_ACCOUNT_COLUMNS = ("id", "password", "is_active", "token_version", "date_joined")
 _SESSION_KEY = re.compile(r"[a-z0-9]{8,40}")
 """The form of Django's session keys. Other values are not looked up: an invalid one would fail its whole batch."""
 
@@ -38,19 +43,44 @@ def session_key_of(cookies: Mapping[str, str]) -> str | None:
     return key if _SESSION_KEY.fullmatch(key) else None
 
 
-def authenticate_batch(batch: Sequence[AccountCredentials]) -> list[User | None]:
-    """Return the active account of each of these credentials, in order; None if the site has to decide. Only the
-    account's id, version and date are loaded. Blocks."""
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The accounts that credentials name, in the order of the credentials, not verified yet: `verify` does that with
+    the rows of `accounts_call`, which the caller can read together with others."""
+
+    claimed: list[tuple[int | None, AccessToken | str]]
+
+    @property
+    def account_ids(self) -> set[int]:
+        return {account_id for account_id, _ in self.claimed if account_id is not None}
+
+    def accounts_call(self) -> sql.Call:
+        return _active_accounts.call(ids=list(self.account_ids))
+
+    def verify(self, rows: Sequence[tuple[Any, ...]]) -> list[User | None]:
+        """Return the active account of each of the credentials, in order; None if the site has to decide. Only the
+        account's id, version and date are loaded."""
+        accounts = {row[0]: User.from_db("default", _ACCOUNT_COLUMNS, row) for row in rows}
+        found = [(accounts.get(account_id or 0), proof) for account_id, proof in self.claimed]
+        return [account if account is not None and _is_current(account, proof) else None for account, proof in found]
+
+
+def read_claims(batch: Sequence[AccountCredentials]) -> Claims:
+    """Return the accounts that these credentials name, in order. Reads their sessions. Blocks."""
     sessions = _load_sessions([one.session_key for one in batch if one.session_key])
-    claims = [
+    claimed = [
         _parse_token(one.token) if one.token else _parse_session(sessions.get(one.session_key, {})) for one in batch
     ]
-    rows = _load_active_accounts({account_id for account_id, _ in claims if account_id is not None})
-    found = [None if account_id is None else rows.get(account_id) for account_id, _ in claims]
-    return [
-        account if account is not None and _is_current(account, proof) else None
-        for account, (_, proof) in zip(found, claims, strict=True)
-    ]
+    return Claims(claimed if PASSWORD_BACKEND in settings.AUTHENTICATION_BACKENDS else [(None, "")] * len(batch))
+
+
+def authenticate_batch(batch: Sequence[AccountCredentials]) -> list[User | None]:
+    """Return the active account of each of these credentials, as `Claims.verify` does. Blocks."""
+    claims = read_claims(batch)
+    if not claims.account_ids:
+        return claims.verify([])
+    with connection.cursor() as cursor:
+        return claims.verify(sql.execute_batch(cursor, [claims.accounts_call()])[0].rows)
 
 
 def _is_current(account: User, proof: AccessToken | str) -> bool:
@@ -66,8 +96,9 @@ def _load_sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
         return {}
     store = SessionStore()
     stored = {stored_key(key): key for key in keys}
-    rows = Session.objects.filter(session_key__in=list(stored), expire_date__gt=clock.process_now())
-    return {stored[key]: store.decode(data) for key, data in rows.values_list("session_key", "session_data")}
+    with connection.cursor() as cursor:
+        rows = _sessions.rows(cursor, keys=list(stored), now=clock.process_now())
+    return {stored[key]: store.decode(data) for key, data in rows}
 
 
 def _parse_session(session: Mapping[str, Any]) -> tuple[int | None, AccessToken | str]:
@@ -93,12 +124,3 @@ def _account_id(value: Any) -> int | None:
     except (ValidationError, OverflowError):
         return None
     return account_id if isinstance(account_id, int) and 0 < account_id <= ACCOUNT_ID_MAX else None
-
-
-def _load_active_accounts(ids: set[int]) -> Mapping[int, User]:
-    """Return these accounts, without those that are not active."""
-    if not ids or PASSWORD_BACKEND not in settings.AUTHENTICATION_BACKENDS:
-        return {}
-    rows = User.objects.filter(pk__in=ids, is_active=True)
-    rows = rows.only("pk", "password", "is_active", "token_version", "date_joined")
-    return {account.pk: account for account in rows}

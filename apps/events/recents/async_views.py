@@ -8,11 +8,13 @@ import asyncio
 from typing import Any, NamedTuple
 
 from django.conf import settings
+from django.db import connection
 
 from apps.accounts import facade as accounts
 from apps.events.recents import history, redis_copy
 from apps.events.recents.history import Recents, State
 from apps.events.recents.owners import account_owner, browser_owner
+from apps.kernel.db import sql
 from apps.kernel.fastpath import redis_connection
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.kernel.fastpath.dispatcher import Route
@@ -86,10 +88,17 @@ async def load_copies(owners: list[str]) -> list[Any]:
 def load_headers(questions: list[_Question]) -> list[_Found | None]:
     """Return the header of each owner, in order; None if the site has to decide about the session. Blocks."""
     sessions = [one.session_key for one in questions if one.session_key]
-    users = accounts.authenticate_batch([accounts.AccountCredentials(key) for key in sessions])
+    claims = accounts.read_claims([accounts.AccountCredentials(key) for key in sessions])
+    claimed = [account_owner(account_id).name for account_id in claims.account_ids]
+    # The headers of claimed accounts are read together with what proves the claims, and used if they are proven.
+    calls = [history.headers_call([*claimed, *(one.browser for one in questions if one.browser)])]
+    calls += [claims.accounts_call()] if claimed else []
+    with connection.cursor() as cursor:
+        headers_read, *accounts_read = sql.execute_batch(cursor, calls)
+    users = claims.verify(accounts_read[0].rows if accounts_read else [])
     by_session = {key: account_owner(user.pk).name for key, user in zip(sessions, users, strict=True) if user}
     owners = [by_session.get(one.session_key) if one.session_key else one.browser for one in questions]
-    headers = history.read_headers({owner for owner in owners if owner})
+    headers = history.headers_in(headers_read.rows)
     return [None if owner is None else _Found(owner, *headers.get(owner, ("", True))) for owner in owners]
 
 

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import unicodedata
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -240,10 +240,13 @@ def read_states(names: Iterable[str]) -> Mapping[str, State]:
     return found
 
 
-def read_headers(names: Iterable[str]) -> Mapping[str, tuple[str, bool]]:
+def headers_call(names: Iterable[str]) -> sql.Call:
+    """Return the statement that reads the headers of these owners' histories, for `headers_in`."""
+    return _headers.call(owners=list(names))
+
+
+def headers_in(rows: Iterable[Sequence[Any]]) -> Mapping[str, tuple[str, bool]]:
     """Return the header of each history, and whether searches are saved, by the owner's name."""
-    with connection.cursor() as cursor:
-        rows = _headers.rows(cursor, owners=list(names))
     return {owner: (header(pk, version, stamp), is_on) for owner, pk, version, stamp, is_on in rows}
 
 
