@@ -18,6 +18,7 @@ from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.kernel.outbox import facade as outbox
 from apps.orders.models import ProviderStanding
+from apps.orders.payments.providers.protocol import RequestFault
 from apps.queue import facade as queue
 
 FAULT_WINDOW_SECONDS = 60
@@ -80,8 +81,12 @@ def faults_of_available(provider: str, rows: Sequence[tuple[Any, ...]]) -> int |
     return 0
 
 
-def record_fault(provider: str) -> None:
-    """Count one more consecutive fault, and commit. A missing or malformed response is a fault, a decline is not."""
+def record_fault(provider: str, error: BaseException) -> None:
+    """Count one more consecutive fault, and commit. A missing or malformed response is a fault. A decline is not, and
+    neither is the refusal of a single request: then the provider has responded."""
+    if isinstance(error, RequestFault):
+        record_success(provider, 1)
+        return
     queue.payment_faults.observe(1)
     with transactions.write(), connection.cursor() as cursor:
         _note_fault.count(
@@ -115,8 +120,8 @@ def guard_call(provider: str) -> Iterator[None]:
         faults = require_available(provider)
     try:
         yield
-    except Exception:
-        record_fault(provider)
+    except Exception as error:
+        record_fault(provider, error)
         raise
     record_success(provider, faults)
 

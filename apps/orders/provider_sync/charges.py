@@ -100,7 +100,7 @@ def _call_and_settle(payment_id: UUID) -> _ProviderCall | None:
     try:
         event = _call(step)
     except Exception as error:
-        circuit_breaker.record_fault(step.provider)
+        circuit_breaker.record_fault(step.provider, error)
         seconds = record_fault(payment_id)
         logger.warning("payment %s: no response from %s: %r", payment_id, step.provider, error)
         if seconds is None:

@@ -15,7 +15,7 @@ from apps.orders.cancellation import order_cancellation
 from apps.orders.models import ComparedDay, Order, Payment, PaymentDifference, ProviderStanding, Refund
 from apps.orders.payments import circuit_breaker
 from apps.orders.payments.providers import sandbox
-from apps.orders.payments.providers.protocol import ProviderFault
+from apps.orders.payments.providers.protocol import ProviderFault, RequestFault
 from apps.orders.provider_sync import daily_comparison, status_inquiries
 from apps.queue import facade as queue
 from tests.orders.checkout.test_payment_attempts import Provider, deliver_later, status_of
@@ -45,7 +45,17 @@ def enter() -> int:
 
 def fail(times: int) -> None:
     for _ in range(times):
-        circuit_breaker.record_fault(NAME)
+        circuit_breaker.record_fault(NAME, ProviderFault("no response"))
+
+
+def test_the_refusal_of_one_request_is_a_response_and_no_fault() -> None:
+    fail(2)
+    circuit_breaker.record_fault(NAME, RequestFault("Stripe refuses the request: Invalid currency"))
+    fail(2)
+    assert enter() == 2
+    with pytest.raises(RequestFault), circuit_breaker.guard_call(NAME):
+        raise RequestFault("Stripe refuses the request")
+    assert enter() == 0
 
 
 def rested() -> None:

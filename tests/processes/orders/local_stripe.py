@@ -19,8 +19,10 @@ from typing import Any
 
 from aiohttp import web
 from localstripe import resources, server, webhooks
+from localstripe.errors import UserError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+REFUSED_CURRENCY = "irr"
 _answers: dict[str, tuple[str, int, bytes]] = {}
 
 
@@ -54,6 +56,8 @@ class Intent(resources.PaymentIntent):
     _id_prefix = "pi_"
 
     def __init__(self, description: Any = None, allowed_payment_method_types: Any = None, **rest: Any) -> None:
+        if rest.get("currency") == REFUSED_CURRENCY:
+            raise UserError(400, f"Invalid currency: {REFUSED_CURRENCY}")
         super().__init__(**rest)
         self.description = description
 

@@ -21,7 +21,7 @@ from apps.orders import selectors
 from apps.orders.access import order_link
 from apps.orders.cancellation import order_cancellation
 from apps.orders.errors import ProviderNotFound, SignatureInvalid
-from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
+from apps.orders.models import Order, Payment, ProviderMessage, ProviderStanding, Refund, Ticket
 from apps.orders.payments.providers import get_provider, read_webhook, stripe, stripe_objects
 from apps.orders.payments.providers.protocol import ChargeRequest, Kind, MovementKind, ProviderFault, RefundRequest
 from apps.orders.provider_sync import event_storage, inbox
@@ -333,6 +333,19 @@ def test_an_amount_that_stripe_cannot_represent_is_declined_without_a_call(accou
     request = request_of(payment_of(order), amount_minor=amount_minor, currency=currency)
     assert get_provider("stripe").charge(request).kind == Kind.DECLINED
     assert get_provider("stripe").cancel(request).kind == Kind.CANCELED
+    assert _intents(account) == []
+
+
+@pytest.mark.parametrize("in_lists", [True, False])
+def test_a_currency_that_stripe_refuses_is_declined_and_does_not_pause_stripe(account, in_lists) -> None:
+    order = place_order(hold(make_event(currency="IRR"), seats=["hall-A-1"]), "card")
+    if in_lists:
+        deliver_outbox()
+        assert payment_of(order).status == Payment.Status.DECLINED
+    else:
+        assert get_provider("stripe").charge(request_of(payment_of(order))).kind == Kind.DECLINED
+        assert get_provider("stripe").cancel(request_of(payment_of(order))).kind == Kind.CANCELED
+    assert not ProviderStanding.objects.exists()
     assert _intents(account) == []
 
 

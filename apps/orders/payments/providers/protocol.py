@@ -141,6 +141,10 @@ class ProviderFault(Exception):
     """No response, or one that cannot be parsed. The state of the charge is unknown: retry."""
 
 
+class RequestFault(ProviderFault):
+    """The provider responds, and refuses this request. That is no reason to pause the provider for other requests."""
+
+
 class Headers(Protocol):
     """A request's headers by case-insensitive name."""
 

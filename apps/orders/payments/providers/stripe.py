@@ -9,6 +9,7 @@ Stripe keeps idempotency keys for a day; a later retry first looks up the intent
 
 import asyncio
 import json
+import logging
 import ssl
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -34,7 +35,10 @@ from apps.orders.payments.providers.protocol import (
     RefundAnswer,
     RefundRequest,
     RefundState,
+    RequestFault,
 )
+
+logger = logging.getLogger(__name__)
 
 NAME = "stripe"
 METHODS = {"card": "Card or digital wallet"}
@@ -42,8 +46,6 @@ METHODS = {"card": "Card or digital wallet"}
 METHOD_TYPES: list[Any] = ["card"]
 CONNECT_SECONDS_MAX = 5
 PAGE_SIZE = 100
-# Stripe refused the amount, not the card; a retry cannot succeed.
-_AMOUNT_ERRORS = {"amount_too_small", "amount_too_large"}
 _REFUND_REFUSED = {"charge_already_refunded", "charge_disputed", "amount_too_large"}
 
 
@@ -60,8 +62,8 @@ class Stripe:
         with _translate_errors():
             try:
                 return _intent_event(_create(request))
-            except objects.AmountRefused as error:
-                return _amount_refused_event(request, Kind.DECLINED, str(error))
+            except objects.RequestRefused as error:
+                return _refused_event(request, Kind.DECLINED, str(error))
 
     def begin_charges(self, requests: Sequence[ChargeRequest]) -> "Sequence[Future[ProviderEvent]]":
         return [event_loop.submit(_charge(request)) for request in requests]
@@ -72,8 +74,8 @@ class Stripe:
                 # Creating with the same key returns an intent whose response we lost. If there is none, this creates
                 # one, which is canceled below, so that a request still under way cannot create another.
                 intent = _retrieve_intent(reference) if reference else _create(request)
-            except objects.AmountRefused as error:
-                return _amount_refused_event(request, Kind.CANCELED, str(error))
+            except objects.RequestRefused as error:
+                return _refused_event(request, Kind.CANCELED, str(error))
             if intent["status"] in objects.CANCELABLE:
                 try:
                     intent = _client().v1.payment_intents.cancel(intent["id"]).to_dict()
@@ -96,7 +98,7 @@ class Stripe:
                     },
                     options={"idempotency_key": str(request.key)},
                 )
-            except (sdk.InvalidRequestError, objects.AmountRefused) as error:
+            except (sdk.InvalidRequestError, objects.RequestRefused) as error:
                 if isinstance(error, sdk.InvalidRequestError) and error.code not in _REFUND_REFUSED:
                     raise
                 return RefundAnswer("", RefundState.FAILED, objects.failure_text(str(error)))
@@ -176,12 +178,8 @@ async def _charge(request: ChargeRequest) -> ProviderEvent:
         try:
             creation = _creation(request)
             return _intent_event((await _async_client().v1.payment_intents.create_async(**creation)).to_dict())
-        except sdk.InvalidRequestError as error:
-            if error.code not in _AMOUNT_ERRORS:
-                raise
-            return _amount_refused_event(request, Kind.DECLINED, str(error))
-        except objects.AmountRefused as error:
-            return _amount_refused_event(request, Kind.DECLINED, str(error))
+        except (sdk.InvalidRequestError, objects.RequestRefused) as error:
+            return _refused_event(request, Kind.DECLINED, str(error))
 
 
 @contextmanager
@@ -189,6 +187,8 @@ def _translate_errors() -> Iterator[None]:
     """Translate SDK errors, those of its connections, and responses that cannot be parsed into ProviderFault."""
     try:
         yield
+    except sdk.InvalidRequestError as error:
+        raise RequestFault(f"Stripe refuses the request: {error.code or ''} {error}"[:500]) from error
     except sdk.StripeError as error:
         # The text contains no secret: the SDK masks keys, and card data never reaches us.
         raise ProviderFault(f"Stripe: {type(error).__name__} {error.code or ''} {error}"[:500]) from error
@@ -200,7 +200,7 @@ def _translate_errors() -> Iterator[None]:
 
 
 def _creation(request: ChargeRequest) -> dict[str, Any]:
-    """Return the arguments that create the intent. Raises `AmountRefused`."""
+    """Return the arguments that create the intent. Raises `RequestRefused`."""
     return {
         "params": {
             "amount": objects.to_stripe(request.amount_minor, request.currency),
@@ -217,9 +217,9 @@ def _create(request: ChargeRequest) -> objects.Row:
     try:
         intent = _client().v1.payment_intents.create(**_creation(request))
     except sdk.InvalidRequestError as error:
-        if error.code in _AMOUNT_ERRORS:
-            raise objects.AmountRefused(str(error)) from error
-        raise
+        # This request is refused, for example its amount or currency: no intent exists, and a retry cannot succeed. It
+        # is no fault of the provider, which would be paused for the payments of all events.
+        raise objects.RequestRefused(str(error)) from error
     return intent.to_dict()
 
 
@@ -260,8 +260,9 @@ def _intent_event(intent: objects.Row) -> ProviderEvent:
     )
 
 
-def _amount_refused_event(request: ChargeRequest, kind: Kind, why: str) -> ProviderEvent:
-    """Return an event for an amount that Stripe refused, for which Stripe has no intent."""
+def _refused_event(request: ChargeRequest, kind: Kind, why: str) -> ProviderEvent:
+    """Return an event for a request that Stripe refused, for which Stripe has no intent."""
+    logger.warning("payment %s: Stripe refuses its charge: %s", request.key, why)
     return ProviderEvent(
         message_id=f"{request.key}:{kind}",
         kind=kind,

@@ -47,8 +47,8 @@ _DISPUTE_EVENTS = {
 Row = dict[str, Any]
 
 
-class AmountRefused(ValueError):
-    """Stripe cannot represent or refuses this amount."""
+class RequestRefused(ValueError):
+    """Stripe refuses this request whenever it is made, or cannot represent its amount."""
 
 
 def read_webhook(raw: bytes, headers: Headers) -> ProviderEvent | None:
@@ -88,10 +88,10 @@ def check_signature(raw: bytes, header: str) -> None:
 
 
 def to_stripe(amount_minor: int, currency: str) -> int:
-    """Return the amount in Stripe's units. Raises AmountRefused if it is not a whole number of them."""
+    """Return the amount in Stripe's units. Raises RequestRefused if it is not a whole number of them."""
     amount, rest = divmod(amount_minor * _MULTIPLIED_BY.get(currency, 1), _DIVIDED_BY.get(currency, 1))
     if rest or (currency in _MULTIPLES_OF_TEN and amount % 10):
-        raise AmountRefused(f"Stripe cannot charge {amount_minor} of the smallest unit of {currency}")
+        raise RequestRefused(f"Stripe cannot charge {amount_minor} of the smallest unit of {currency}")
     return amount
 
 
