@@ -35,6 +35,9 @@ class OrdersConfig(AppConfig):
             topics.SEND_CONFIRMATION,
             topics.SEND_ORDER_LIST,
             topics.SEND_TRANSFER,
+            topics.SEND_FREE_TICKETS,
+            topics.SEND_TICKETS_AGAIN,
+            topics.SEND_RETURN_NOTICE,
         ):
             domain_pauses.register_stranger_topic(topic)
         events.provide_return_policies(policies.EventReturnPolicies())

@@ -6,8 +6,8 @@ then takes as long as EMAIL_TIMEOUT. Anyone can cause such mails, also to many n
 - while a domain pauses, its mails wait in the outbox; then one of them is tried;
 - a domain pauses only if the server has accepted a mail for another one at once within the last minute: otherwise the
   server itself is slow;
-- mails to domains for which the server has accepted none within the last hour use few threads, those that strangers can
-  cause fewer, which are not those of the others.
+- mails to domains for which the server has accepted none within the last hour use few threads. Those that strangers can
+  cause use others than the rest, and one of each topic, so that the topic's other threads send to known domains.
 
 Each process has its own pauses.
 """
@@ -24,9 +24,10 @@ from apps.kernel.outbox import facade as outbox
 SLOW_SECONDS = 5.0
 PAUSE_SECONDS = 60.0
 KNOWN_SECONDS = 3_600.0
-UNKNOWN_MAX, STRANGERS_UNKNOWN_MAX = 4, 2
-"""Mails to domains that are not known to be accepted, at once: those of most topics, and those that strangers cause."""
-UNKNOWN_WAIT_SECONDS = 2.0
+UNKNOWN_MAX, STRANGERS_UNKNOWN_MAX = 4, 3
+"""Mails to domains that are not known to be accepted, at once: those of most topics, and those that strangers cause,
+each of another topic."""
+UNKNOWN_WAIT_SECONDS, STRANGERS_UNKNOWN_WAIT_SECONDS = 2.0, 5.0
 DOMAINS_MAX = 10_000
 _SECOND_LEVEL = frozenset(("ac", "co", "com", "edu", "gov", "gv", "ne", "net", "nhs", "or", "org"))
 """Below two-letter domains, these are no names of owners."""
@@ -50,25 +51,30 @@ class DomainPauses:
         """When the server last accepted a mail for a domain."""
         self._quick: dict[str, float] = {}
         """When it last did so at once, also for domains below this one."""
-        self._unknown = {True: 0, False: 0}
-        """Mails to unknown domains that are being sent: those that strangers can cause, and others."""
+        self._unknown = 0
+        """Mails to unknown domains that are being sent, except those that strangers can cause."""
+        self._unknown_of_strangers: set[str] = set()
+        """The topics of those that strangers can cause."""
+
+    def require_room(self, domains: Collection[str], topic: str) -> None:
+        """Raise what `sending` would raise now, for a caller that has yet to make the mail."""
+        begun = self._clock()
+        with self._lock:
+            self._require_no_pause(_names_of(domains), begun)
+            if self._is_unknown(domains, begun):
+                self._require_unknown_room(topic)
 
     @contextmanager
     def sending(self, domains: Collection[str], topic: str = "") -> Iterator[None]:
         """Send a mail of this outbox topic to these domains in the block. Raises outbox.RetryLater instead if one of
         them pauses, or if too many mails to unknown domains are under way."""
-        by_stranger = topic in _stranger_topics
-        begun = self._clock()
-        names = {name for domain in domains for name in (domain, _base_of(domain))}
+        begun, names = self._clock(), _names_of(domains)
         with self._lock:
-            wait = max((self._until[name] for name in names if name in self._until), default=begun) - begun
-            if wait > 0:
-                raise outbox.RetryLater(wait, "delayed: the mail server takes long for the recipient's domain")
-            is_unknown = not all(_is_within(self._accepted, domain, KNOWN_SECONDS, begun) for domain in domains)
-            most = STRANGERS_UNKNOWN_MAX if by_stranger else UNKNOWN_MAX
-            if is_unknown and self._unknown[by_stranger] >= most:
-                raise outbox.RetryLater(UNKNOWN_WAIT_SECONDS, "delayed: other mails to new domains are being sent")
-            self._unknown[by_stranger] += is_unknown
+            self._require_no_pause(names, begun)
+            is_unknown = self._is_unknown(domains, begun)
+            if is_unknown:
+                self._require_unknown_room(topic)
+                self._count_unknown(topic, 1)
             for name in names & self._until.keys():
                 self._until[name] = begun + PAUSE_SECONDS  # The others wait for the result of this one.
         is_accepted = False
@@ -77,8 +83,34 @@ class DomainPauses:
             is_accepted = True
         finally:
             with self._lock:
-                self._unknown[by_stranger] -= is_unknown
+                if is_unknown:
+                    self._count_unknown(topic, -1)
                 self._note(domains, names, begun, is_accepted=is_accepted)
+
+    def _require_no_pause(self, names: set[str], now: float) -> None:
+        wait = max((self._until[name] for name in names if name in self._until), default=now) - now
+        if wait > 0:
+            raise outbox.RetryLater(wait, "delayed: the mail server takes long for the recipient's domain")
+
+    def _is_unknown(self, domains: Collection[str], now: float) -> bool:
+        return not all(_is_within(self._accepted, domain, KNOWN_SECONDS, now) for domain in domains)
+
+    def _require_unknown_room(self, topic: str) -> None:
+        seconds = UNKNOWN_WAIT_SECONDS
+        has_room = self._unknown < UNKNOWN_MAX
+        if topic in _stranger_topics:
+            seconds, of_strangers = STRANGERS_UNKNOWN_WAIT_SECONDS, self._unknown_of_strangers
+            has_room = topic not in of_strangers and len(of_strangers) < STRANGERS_UNKNOWN_MAX
+        if not has_room:
+            raise outbox.RetryLater(seconds, "delayed: other mails to new domains are being sent")
+
+    def _count_unknown(self, topic: str, by: int) -> None:
+        if topic not in _stranger_topics:
+            self._unknown += by
+        elif by > 0:
+            self._unknown_of_strangers.add(topic)
+        else:
+            self._unknown_of_strangers.discard(topic)
 
     def _note(self, domains: Collection[str], names: set[str], begun: float, *, is_accepted: bool) -> None:
         now = self._clock()
@@ -111,6 +143,10 @@ def _keep_latest(times: dict[str, float], names: Collection[str], at: float) -> 
         del times[next(iter(times))]
 
 
+def _names_of(domains: Collection[str]) -> set[str]:
+    return {name for domain in domains for name in (domain, _base_of(domain))}
+
+
 def _base_of(domain: str) -> str:
     """Return the part of the domain that has one owner, as far as its labels tell."""
     labels = domain.split(".")
@@ -120,7 +156,11 @@ def _base_of(domain: str) -> str:
 
 def domains_of(mail: EmailMessage) -> set[str]:
     """Return the domains of the mail's recipients."""
-    return {address.rpartition("@")[2].rstrip(">").lower() for address in mail.recipients()}
+    return {domain_of(address) for address in mail.recipients()}
+
+
+def domain_of(address: str) -> str:
+    return address.rpartition("@")[2].rstrip(">").lower()
 
 
 pauses = DomainPauses()

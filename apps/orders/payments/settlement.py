@@ -224,7 +224,8 @@ def issue_tickets(sales: Sequence[tuple[Order, reservations.ReservationView]], n
     for order, _ in sales:
         if order.total_minor:
             outgoing.append(invoices.invoice_message(order))
-        outgoing.append(outbox.NewMessage(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk)}))
+        topic = topics.SEND_TICKETS if order.total_minor else topics.SEND_FREE_TICKETS
+        outgoing.append(outbox.NewMessage(topic, str(order.pk), {"order": str(order.pk)}))
     outbox.publish_all(outgoing)
     messages.publish_messages([order for order, _ in sales], messages.Kind.ORDER_CONFIRMED)
 

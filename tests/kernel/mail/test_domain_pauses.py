@@ -101,12 +101,20 @@ def test_few_mails_to_domains_that_are_not_known_are_sent_at_once(monkeypatch: p
         assert mails.send("quick.org") == domain_pauses.UNKNOWN_WAIT_SECONDS
 
 
-def test_mails_that_strangers_cause_take_no_room_from_others() -> None:
+def test_mails_that_strangers_cause_to_unknown_domains_use_one_thread_of_each_topic_and_few_in_all() -> None:
     mails = Mails()
-    topic = topics.SEND_ORDER_LIST
-    with mails.pauses.sending(["a.org"], topic), mails.pauses.sending(["b.org"], topic):
-        assert mails.send("c.org", topic=topic) == domain_pauses.UNKNOWN_WAIT_SECONDS
-        assert not mails.send("d.org", topic=topics.SEND_TICKETS)
+    lists, free, failed = topics.SEND_ORDER_LIST, topics.SEND_FREE_TICKETS, topics.SEND_FAILURE_NOTICE
+    assert not mails.send("known.org")
+    with mails.pauses.sending(["a.org"], lists):
+        assert mails.send("b.org", topic=lists) == domain_pauses.STRANGERS_UNKNOWN_WAIT_SECONDS
+        assert not mails.send("known.org", topic=lists)
+        assert not mails.send("c.org", topic=topics.SEND_TICKETS)
+        with mails.pauses.sending(["d.org"], free), mails.pauses.sending(["e.org"], failed):
+            with pytest.raises(outbox.RetryLater):
+                mails.pauses.require_room(["f.org"], topics.SEND_TRANSFER)
+            mails.pauses.require_room(["known.org"], topics.SEND_TRANSFER)
+            mails.pauses.require_room(["f.org"], topics.SEND_TICKETS)
+    assert not mails.send("b.org", topic=lists)
 
 
 def test_few_domains_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:

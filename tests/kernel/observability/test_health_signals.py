@@ -27,7 +27,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture
 def reporter() -> Iterator[Reporter]:
-    health_signals.end()  # Begun by a test that imported a server's module: it has a thread, a session and rows as well.
+    health_signals.end()  # Begun by a test that imported a server's module; it has a thread and a session as well.
     reporter = Reporter(interval_seconds=0.01)
     yield reporter
     reporter.close()

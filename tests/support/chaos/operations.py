@@ -205,6 +205,12 @@ def confirmed(scenario: Scenario, label: str) -> Sale:
     return sale
 
 
+def confirmed_for_nothing(scenario: Scenario, label: str) -> Sale:
+    sale = held_for_nothing(scenario, label)
+    scenario.check_out(sale)
+    return sale
+
+
 def bought(scenario: Scenario, label: str) -> Sale:
     sale = placed(scenario, label)
     deliver_outbox()
@@ -491,6 +497,7 @@ OPERATIONS: dict[str, Operation] = {
     "fail lapsed orders": Operation(lapsed, lambda scenario, sale: order_cancellation.fail_expired_orders),
     # consequences of a sale
     "mail tickets": message(topics.SEND_TICKETS, confirmed),
+    "mail free tickets": message(topics.SEND_FREE_TICKETS, confirmed_for_nothing),
     "mail tickets again": message(topics.SEND_TICKETS_AGAIN, resent),
     "mail that it failed": message(topics.SEND_FAILURE_NOTICE, failed),
     "mail that it was refunded": message(topics.SEND_REFUND_NOTICE, refunded),
