@@ -112,7 +112,7 @@ class SeatsView(APIView):
             raise problems.NotFound("There is no such section.")
         total = 0 if view.is_general_admission else view.capacity
         seats = events.section_seats(view.id, (page - 1) * page_size, page_size) if total else []
-        taken = facade.seat_statuses(section_id=view.id) if total else {}
+        taken = facade.seat_statuses(seat_id__in=[seat.id for seat in seats]) if seats else {}
         payload = {
             "seats": [
                 {

@@ -27,6 +27,7 @@ from apps.reservations.access_codes import cookie
 from apps.reservations.access_codes.attempt_limit import count_attempt
 from apps.reservations.forms import Choice, describe_problem, read_choice, read_party
 from apps.reservations.holds.requests import code_of, is_presale
+from apps.reservations.inventory import seat_pages
 from apps.reservations.models import Reservation
 from apps.reservations.ownership import owned_reservation
 from apps.reservations.page_header import held_tickets
@@ -311,7 +312,7 @@ def _seat_list_context(
     form: _Form,
     held: facade.ReservationView | None,
 ) -> dict[str, Any]:
-    """Return the seats of one section by row."""
+    """Return the seats of one section by row, one page of them."""
     reserved = [section for section in sections if not section.is_general_admission]
     requested = request.GET.get("section", "")
     if not requested and form.selected:
@@ -319,9 +320,12 @@ def _seat_list_context(
         chosen = events.seats_by_guid(event.id, form.selected)
         requested = next((chosen[guid].section_slug for guid in form.selected if guid in chosen), "")
     section = next((one for one in reserved if one.slug == requested), reserved[0])
-    taken = _without_own(facade.seat_statuses(section_id=section.id), held)
+    sent = request.POST if request.method == "POST" else request.GET
+    page = seat_pages.find_page(sent.get("page", ""), section)
+    seats = events.section_seats(section.id, page.first - 1, seat_pages.SEATS_MAX)
+    taken = _without_own(facade.seat_statuses(seat_id__in=[seat.id for seat in seats]), held)
     rows: dict[str, list[dict[str, Any]]] = {}
-    for seat in events.section_seats(section.id):
+    for seat in seats:
         rows.setdefault(seat.row, []).append(
             {
                 "seat_id": seat.guid,
@@ -338,6 +342,7 @@ def _seat_list_context(
     return {
         "list_section": {"slug": section.slug, "name": section.name, "needs_access": section.needs_access},
         "list_rows": [{"row": row, "seats": seats} for row, seats in rows.items()],
+        "list_page": page,
         "selected_elsewhere": [guid for guid in form.selected if guid not in here],
     }
 

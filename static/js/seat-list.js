@@ -34,7 +34,7 @@ function count() {
   const chosen = boxes.filter((box) => box.checked);
   const seats = chosen.length + elsewhere;
   const sum = chosen.reduce((minor, box) => minor + Number(box.dataset.price), 0);
-  says.textContent = seats ? `${seats} of ${limit} selected${elsewhere ? `, ${elsewhere} in other sections` : ""}` : `Select up to ${limit} seat${limit === 1 ? "" : "s"}.`;
+  says.textContent = seats ? `${seats} of ${limit} selected${elsewhere ? `, ${elsewhere} elsewhere` : ""}` : `Select up to ${limit} seat${limit === 1 ? "" : "s"}.`;
   hold.disabled = !seats;
   hold.textContent = seats === 1 ? "Reserve seat" : "Reserve seats";
   if (chosen.length && !elsewhere) showTotal(total, sum, form.dataset.currency);

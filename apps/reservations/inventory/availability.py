@@ -1,7 +1,7 @@
 """Counts of free seats and tickets. They are counted from the inventory rows each time, so they cannot become wrong
 gradually. Pages use the relay's latest counts if there are any."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 from django.db import connection
@@ -96,8 +96,8 @@ def latest_free_counts(event_id: int, sections: Mapping[int, str]) -> dict[int, 
     return free_counts(sections)
 
 
-def seat_statuses(**where: int) -> dict[int, str]:
-    """Return the status of each seat that is not free, by seat id: held, sold or blocked. `where` is an `event_id` or
-    a `section_id`."""
+def seat_statuses(**where: int | Collection[int]) -> dict[int, str]:
+    """Return the status of each seat that is not free, by seat id: held, sold or blocked. `where` is an `event_id`, a
+    `section_id` or `seat_id__in`."""
     rows = SeatInventory.objects.filter(**where).exclude(status=SeatInventory.Status.AVAILABLE)
     return {seat_id: STATUS_NAMES[status] for seat_id, status in rows.values_list("seat_id", "status")}

@@ -12,6 +12,7 @@ from apps.events.models import OnSale
 from apps.kernel import clock
 from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
+from apps.reservations.inventory import seat_pages
 from apps.reservations.models import Reservation
 from tests.support import factories
 
@@ -94,6 +95,26 @@ def test_the_list_shows_the_status_of_every_seat(shopper: Client, concert: event
     page = shopper.get(f"{CHOOSE}?view=list&seats=hall-B-1&seats=elsewhere-1")
     assert page.context["selected_elsewhere"] == ["elsewhere-1"]
     assert b'value="hall-B-1" data-price="5000" checked' in page.content
+
+
+def test_the_list_shows_a_large_section_in_pages_and_keeps_the_selection(
+    shopper: Client, concert: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seat_pages, "SEATS_MAX", 20)
+    first = shopper.get(f"{CHOOSE}?view=list&section=hall")
+    assert sum(len(row["seats"]) for row in first.context["list_rows"]) == 20
+    assert b"Seats 1 to 20 of 50" in first.content
+    url = f"{CHOOSE}?view=list&section=hall&page=hall.2&seats=hall-A-1"
+    second = shopper.get(f"{url}&page={first.context['list_page'].next}")
+    assert second.context["selected_elsewhere"] == ["hall-A-1"]
+    assert [row["row"] for row in second.context["list_rows"]] == ["C", "D"]
+    last = shopper.get(f"{CHOOSE}?view=list&section=hall&page=hall.999")
+    assert b"Seats 41 to 50 of 50" in last.content
+    assert not last.context["list_page"].next
+    for page in ("hall", "hall.0", "hall.-1", "hall.²", "floor.2", "hall.99999999999"):
+        assert shopper.get(f"{CHOOSE}?view=list&section=hall", {"page": page}).context["list_page"].number == 1
+    held = shopper.post(CHOOSE, {"view": "list", "page": "hall.2", "seats": ["hall-A-1", "hall-C-1"]})
+    assert held.status_code == 302
 
 
 @pytest.mark.parametrize(
