@@ -116,7 +116,7 @@ def test_the_list_shows_a_large_section_in_pages_and_keeps_the_selection(
         assert named.context["list_page"].number == 1
     fields = {"view": "list", "page": "hall.2", "seats": ["hall-A-1", "hall-C-1"], "idempotency_key": str(uuid.uuid4())}
     held = shopper.post(CHOOSE, fields)
-    assert held.status_code == 302
+    assert held.status_code == 303
 
 
 @pytest.mark.parametrize(
