@@ -17,6 +17,7 @@ from apps.accounts import facade as accounts
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import transactions
+from apps.kernel.mail import domain_pauses
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
 from apps.kernel.rate_limits import mail_caps
@@ -185,9 +186,12 @@ def _send(
 
 def send_within_cap(address: str, share: float, send: Callable[[], object]) -> None:
     """Send a mail to this address, unless it was erased. Raises RetryLater while the address has received its cap of
-    mails, of which mails of this kind may use this share."""
+    mails, of which mails of this kind may use this share, and while mails to its domain have to wait."""
     if address.endswith(ERASED_DOMAIN):
         return
+    message = outbox.handled_message()
+    if message is not None:  # Asked before the mail is made: it may have a PDF.
+        domain_pauses.pauses.require_room([domain_pauses.domain_of(address)], message.topic)
     mail_caps.send_within_cap(address, share, send)
 
 

@@ -3,14 +3,15 @@
     python -m benchmarks.experiments.live_transports [--listeners 2000] [--rounds 3] [--seconds 30] [--holds 2]
 
 Each transport gets a new process of `web` (one worker) and the relay, except Redis Pub/Sub, which the source document
-compares with them: there each listener subscribes to the Redis server, and each hold publishes the section's count after
-its commit, without a web server, identities, subscriptions or what a reconnected listener has missed. `--listeners`
-clients listen, in another process, while `--holds` holds a second are committed, one ticket each. Memory: the growth of the process after the first tenth
-of the listeners, per listener. Latency: from the hold's time in PostgreSQL (a little before the commit) to the first
-frame or response that includes it; polls follow `next_poll` and repeat the ETag. Bytes: what each client reads and
-sends in a minute, headers included, without the overhead of TCP. CPU: the time of `web` (of Redis) in a second, for a
-thousand listeners. The transports run in turn; the figures are medians of the rounds. The run fails unless the last frame of
-every listener equals PostgreSQL's state at the end. A transport takes a minute in each round.
+compares with them: there each listener subscribes to the Redis server, and each hold publishes the section's count
+after its commit, without a web server, identities, subscriptions or what a reconnected listener has missed.
+`--listeners` clients listen, in another process, while `--holds` holds a second are committed, one ticket each.
+Memory: the growth of the process after the first tenth of the listeners, per listener. Latency: from the hold's time
+in PostgreSQL (a little before the commit) to the first frame or response that includes it; polls follow `next_poll`
+and repeat the ETag. Bytes: what each client reads and sends in a minute, headers included, without the overhead of
+TCP. CPU: the time of `web` (of Redis) in a second, for a thousand listeners. The transports run in turn; the figures
+are medians of the rounds. The run fails unless the last frame of every listener equals PostgreSQL's state at the end.
+A transport takes a minute in each round.
 """
 
 import argparse

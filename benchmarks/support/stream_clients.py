@@ -32,7 +32,12 @@ PER_ADDRESS = 5_000
 """A local address has about 28,000 ports."""
 SAMPLED_CLIENTS = 200
 """Enough for percentiles; late and lost deliveries are counted over all listeners."""
-KINDS = {"events": "server-sent events", "socket": "socket", "poll": "short poll", "pubsub": "Redis Pub/Sub, no web server"}
+KINDS = {
+    "events": "server-sent events",
+    "socket": "socket",
+    "poll": "short poll",
+    "pubsub": "Redis Pub/Sub, no web server",
+}
 PUBSUB_CHANNEL = "benchmark-availability"
 
 _SECTION = b'"section_id":"%b"' % SECTION.encode()

@@ -13,7 +13,6 @@ from django.db import connection
 
 from apps.kernel import secret_key
 from apps.kernel.db import sql, transactions
-from apps.kernel.mail import domain_pauses
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.rate_limits import address_caps, limits, mailboxes
 
@@ -27,10 +26,7 @@ _delete_mail_counts = sql.load("apps.kernel", "delete_mail_counts")
 
 def send_within_cap(address: str, share: float, send: Callable[[], object]) -> None:
     """Send a mail to this address, from an outbox handler. Raises RetryLater while the address has received its cap of
-    mails, of which mails of this kind may use this share, and while mails to its domain have to wait."""
-    message = outbox.handled_message()
-    if message is not None:
-        domain_pauses.pauses.require_room([domain_pauses.domain_of(address)], message.topic)
+    mails, of which mails of this kind may use this share."""
     wait_seconds = count_mail(address, share)
     if wait_seconds:
         raise outbox.RetryLater(wait_seconds, "delayed: this address has its cap of mails")

@@ -1,6 +1,6 @@
 """Pages of a section's seats: a list of thousands of seats would take long to render, and to read."""
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from apps.events import facade as events
 
@@ -9,7 +9,8 @@ SEATS_MAX = 600
 _DIGITS_MAX = 5
 
 
-class SeatPage(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class SeatPage:
     """One page of the seats of a section. Its name contains the section's slug, so that the name of a page of another
     section is recognized."""
 
@@ -38,11 +39,11 @@ class SeatPage(NamedTuple):
     @property
     def previous(self) -> str:
         """The name of the page before this one, or empty."""
-        return self._replace(number=self.number - 1).name if self.number > 1 else ""
+        return replace(self, number=self.number - 1).name if self.number > 1 else ""
 
     @property
     def next(self) -> str:
-        return self._replace(number=self.number + 1).name if self.number < self.count else ""
+        return replace(self, number=self.number + 1).name if self.number < self.count else ""
 
 
 def find_page(name: str, section: events.SectionView) -> SeatPage:
@@ -52,4 +53,4 @@ def find_page(name: str, section: events.SectionView) -> SeatPage:
     slug, _, number = name.rpartition(".")
     if slug != section.slug or not (number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX):
         return first
-    return first._replace(number=min(max(int(number), 1), first.count))
+    return replace(first, number=min(max(int(number), 1), first.count))
