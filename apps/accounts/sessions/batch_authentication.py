@@ -25,7 +25,8 @@ from apps.kernel.http.sessions import SessionStore, stored_key
 
 _sessions = sql.load("apps.accounts", "sessions_by_key")
 _active_accounts = sql.load("apps.accounts", "active_accounts")
-_ACCOUNT_COLUMNS = ("id", "password", "is_active", "token_version", "date_joined")
+_ACCOUNT_COLUMNS = ("id", "password", "is_active", "date_joined", "token_version")
+"""In the order of the model's fields, which `from_db` expects."""
 _SESSION_KEY = re.compile(r"[a-z0-9]{8,40}")
 """The form of Django's session keys. Other values are not looked up: an invalid one would fail its whole batch."""
 

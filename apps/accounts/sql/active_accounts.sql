@@ -1,3 +1,3 @@
 -- What proves sessions and tokens of these accounts, without those that are not active.
-SELECT id, password, is_active, token_version, date_joined FROM accounts_user
+SELECT id, password, is_active, date_joined, token_version FROM accounts_user
 WHERE id = ANY(%(ids)s::bigint[]) AND is_active
