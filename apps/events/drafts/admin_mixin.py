@@ -10,6 +10,7 @@ from django.shortcuts import redirect
 from django.urls import path
 
 from apps.events.drafts import prices_page, publish_page
+from apps.events.drafts.large_plans import alone_if_large
 from apps.events.drafts.new_event_page import new_event_page
 from apps.events.drafts.tiers import missing_tiers
 from apps.events.interest.demand_page import demand_page
@@ -39,6 +40,11 @@ class EventPagesMixin(admin.ModelAdmin):
         if not self.has_add_permission(request):
             raise PermissionDenied
         return new_event_page(request, self.admin_site)
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        return alone_if_large(super().change_view)(request, object_id, form_url, extra_context)
 
     def get_formset_kwargs(self, request: HttpRequest, obj: Event, inline: Any, prefix: str) -> dict[str, Any]:
         """Offer the price categories of the plan that have no price yet. A row without a price is not saved."""

@@ -32,13 +32,14 @@ from apps.events.models import Event, OnSale, Organizer, SeatingPlan, Venue
 from apps.events.models.catalog import SUMMARY_CHARACTERS_MAX
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.organizers.membership_backend import permitted_organizers
-from apps.events.plans import Plan, PlanError, from_layout, parse_alone
+from apps.events.plans import Plan, PlanError, from_layout, parse_alone, reading_alone
 from apps.events.plans.straight_rows import write_csv
 from apps.events.publication import PUBLISH_LOCK_MS, PUBLISH_STATEMENT_MS
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.form_fields.local_time import is_timezone, timezone_choices, timezone_names
 from apps.kernel.form_fields.local_time_field import LocalTimeField, set_zone
+from apps.kernel.http import problems
 
 NEW = "new"
 CURRENCY = "EUR"
@@ -302,7 +303,14 @@ class NewEventForm(forms.Form):
         self.prices = {section.rows.name: section.price_minor for section in sections}
 
     def _clean_general_admission(self, data: Mapping[str, Any]) -> None:
-        plan = self.parsed or (from_layout(data["plan"].layout) if data.get("plan") is not None else None)
+        plan, stored = self.parsed, data.get("plan")
+        if plan is None and stored is not None:
+            try:
+                with reading_alone(stored.seat_count):
+                    plan = from_layout(stored.layout)
+            except problems.Busy as busy:
+                self.add_error("plan", str(busy))
+                return
         taken = {} if plan is None else {section.slug: section.name for section in plan.sections}
         categories = [] if plan is None else [category.name for category in plan.categories]
         if self.rows.is_bound and self.rows.is_valid() and "currency" in data:

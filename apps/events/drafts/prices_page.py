@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods
 
 from apps.events import event_views
 from apps.events.changes import PRICE_MINOR_MAX
+from apps.events.drafts.large_plans import alone_if_large
 from apps.events.drafts.publish_page import find_event
 from apps.events.drafts.tiers import Tier, list_tiers, write_prices
 from apps.events.models import Event
@@ -50,6 +51,7 @@ class PricesForm(forms.Form):
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
+@alone_if_large
 def prices_page(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
     """Show the draft's prices, or store those that were entered and go on to the checklist."""
     event = find_event(request, event_id)

@@ -17,6 +17,7 @@ from django.views.decorators.http import require_http_methods
 from apps.events.checklist.draft import Draft, read_draft
 from apps.events.checklist.findings import digest, list_findings
 from apps.events.checklist.registry import Finding, Level
+from apps.events.drafts.large_plans import alone_if_large
 from apps.events.drafts.tiers import list_tiers
 from apps.events.models import Event
 from apps.events.organizers.membership_backend import is_permitted
@@ -38,6 +39,7 @@ def find_event(request: HttpRequest, event_id: int) -> Event:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
+@alone_if_large
 def publish_page(request: HttpRequest, event_id: int, site: AdminSite) -> HttpResponse:
     """Show the draft's checklist, or publish it if the checklist is still the one that the user saw."""
     event = find_event(request, event_id)

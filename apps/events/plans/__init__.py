@@ -3,7 +3,7 @@
 from apps.events.plans.layout import areas_of, from_layout, to_layout
 from apps.events.plans.parse import parse_plan, read_file
 from apps.events.plans.plan import Area, Limits, Plan, PlanCategory, PlanError, PlanSeat, PlanSection
-from apps.events.plans.uploads import parse_alone
+from apps.events.plans.uploads import parse_alone, reading_alone
 
 __all__ = [
     "Area",
@@ -18,5 +18,6 @@ __all__ = [
     "parse_alone",
     "parse_plan",
     "read_file",
+    "reading_alone",
     "to_layout",
 ]

@@ -1,11 +1,32 @@
-"""Plans that staff send: read one at a time in each process, because a large one takes seconds of processor time."""
+"""Plans that staff send, and large ones that are stored: each process reads one at a time, because a large one takes
+seconds of processor time."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from apps.events.plans.parse import parse_plan
 from apps.events.plans.plan import Limits, Plan, PlanError
+from apps.kernel.http import problems
 
+LARGE_SEATS = 20_000
 _reading = threading.Lock()
+_ANOTHER = "Another large seating plan is being read at the moment. Try again in a moment."
+
+
+@contextmanager
+def reading_alone(seat_count: int) -> Iterator[None]:
+    """Read a stored plan of so many seats in the block. Raises problems.Busy if it has more than LARGE_SEATS and
+    another thread of this process reads such a plan, or one that was sent."""
+    if seat_count <= LARGE_SEATS:
+        yield
+        return
+    if not _reading.acquire(blocking=False):
+        raise problems.Busy(_ANOTHER)
+    try:
+        yield
+    finally:
+        _reading.release()
 
 
 def parse_alone(data: bytes, limits: Limits) -> Plan:

@@ -14,6 +14,7 @@ from django.template.loader import render_to_string
 from django.urls import URLPattern, path, reverse
 
 from apps.events import event_views, selectors, views
+from apps.events.drafts.large_plans import alone_if_large
 from apps.events.models import Event
 from apps.events.organizers.membership_backend import is_permitted
 from apps.events.posters import artwork
@@ -32,7 +33,7 @@ def list_urls(site: AdminSite) -> list[URLPattern]:
         "preview/poster.svg": (_poster, "events_preview_poster"),
     }
     return [
-        path(f"<int:event_id>/{route}", site.admin_view(_for_staff(page)), name=name)
+        path(f"<int:event_id>/{route}", site.admin_view(alone_if_large(_for_staff(page))), name=name)
         for route, (page, name) in pages.items()
     ]
 

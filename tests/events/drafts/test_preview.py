@@ -10,6 +10,7 @@ from django.urls import reverse
 from apps.accounts.models import User
 from apps.events import selectors
 from apps.events.models import Category, Event, OnSale, Organizer, Role, Seat, Section
+from apps.events.plans import uploads
 from apps.events.publication import publish_event
 from tests.events.checklist.test_findings import make_draft
 from tests.support import factories
@@ -39,6 +40,17 @@ def test_every_page_of_a_preview_is_neither_cached_nor_indexed_and_writes_nothin
     assert staff.get(reverse("events:event", args=[event.slug])).status_code == 404
     assert not Seat.objects.exists()
     assert not Section.objects.filter(kind="reserved").exists()
+
+
+def test_pages_with_a_large_plan_are_made_one_at_a_time(staff: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    event = make_draft()
+    change = reverse("admin:events_event_change", args=[event.pk])
+    pages = [change, *(url(event, page) for page in ("preview", "preview_map", "preview_plan", "publish", "prices"))]
+    with uploads.reading_alone(uploads.LARGE_SEATS + 1):
+        assert [staff.get(page).status_code for page in pages] == [200] * len(pages), "its plan is small"
+        monkeypatch.setattr(uploads, "LARGE_SEATS", event.plan.seat_count - 1)
+        assert [staff.get(page).status_code for page in pages] == [503] * len(pages)
+    assert [staff.get(page).status_code for page in pages] == [200] * len(pages)
 
 
 def test_the_preview_shows_prices_and_sections_of_the_plan(staff: Client) -> None:
