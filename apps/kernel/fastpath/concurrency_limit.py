@@ -7,7 +7,8 @@ are cheaper.
 
 While more requests wait than may run together, and the oldest has waited for `late_seconds`, it and new ones are
 refused: under overload every client soon has an answer, and the requests that are handled are young. A refusal on
-arrival is the cheapest, and leaves the processors to the others.
+arrival is the cheapest, and leaves the processors to the others. While another event is active they may wait
+`BESIDE_PATIENCE` times as long: a client that waits costs nothing, and one that is refused may ask again at once.
 
 A low limit alone does not help while requests never stop: a process that receives more than it can handle keeps every
 processor busy. So while another event is active, a busy event's requests are handled in groups. The requests of a group
@@ -34,6 +35,7 @@ CHECK_SECONDS = 0.25
 has taken longer than this, the next one starts, so that a slow request occupies only its own slot."""
 PAUSE_FACTOR = 4.0
 """The length of an event's pause, as a multiple of the duration of its last group."""
+BESIDE_PATIENCE = 10.0
 PAUSE_SECONDS_MAX = 0.25
 """No pause is longer."""
 
@@ -117,7 +119,7 @@ class ConcurrencyLimit:
             self._take_slot(queue, now)
             return
         if len(queue.waiting) >= self._waiting_max or (
-            self._is_overload(queue) and now - queue.waiting[0][0] > self._late_seconds
+            self._is_overload(queue) and now - queue.waiting[0][0] > self._patience(queue, now)
         ):
             raise problems.Busy
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -161,6 +163,10 @@ class ConcurrencyLimit:
     def _is_overload(self, queue: _EventQueue) -> bool:
         return len(queue.waiting) > self._alone_max
 
+    def _patience(self, queue: _EventQueue, now: float) -> float:
+        """Return how long a request may wait under overload, in seconds."""
+        return self._late_seconds * (BESIDE_PATIENCE if self._is_any_other_active(queue, now) else 1)
+
     def _schedule_check(self, queue: _EventQueue) -> None:
         """Check this queue regularly for as long as requests wait in it."""
         if not queue.is_check_scheduled:
@@ -180,7 +186,7 @@ class ConcurrencyLimit:
     def _refuse_late(self, queue: _EventQueue, now: float) -> None:
         """Refuse requests that have waited too long."""
         while queue.waiting:
-            most = self._late_seconds if self._is_overload(queue) else WAIT_SECONDS_MAX
+            most = self._patience(queue, now) if self._is_overload(queue) else WAIT_SECONDS_MAX
             if now - queue.waiting[0][0] <= most:
                 return
             _, turn = queue.waiting.popleft()

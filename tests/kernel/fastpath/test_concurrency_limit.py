@@ -222,6 +222,18 @@ async def test_under_overload_a_request_is_refused_on_arrival_if_the_oldest_has_
     assert (requests.started, requests.refused) == (["1", "6"], ["5"])
 
 
+async def test_beside_another_event_requests_may_wait_longer_before_they_are_refused(clocks: Clocks) -> None:
+    requests = Requests(alone_max=1, beside_max=1, waiting_max=9)
+    assert [requests.begin("a", name) for name in "123"] == [True, False, False]
+    clocks.now += LATE_SECONDS + 0.01
+    assert requests.begin("quiet")
+    assert not requests.begin("a", "4")
+    clocks.now += LATE_SECONDS * module.BESIDE_PATIENCE
+    assert requests.begin("quiet") is False
+    assert requests.begin("a", "5")
+    assert requests.refused == ["5"]
+
+
 async def test_without_activity_other_events_make_no_difference(clocks: Clocks) -> None:
     requests = Requests(alone_max=2, beside_max=None, activity=None)
     assert requests.begin("quiet")
