@@ -139,7 +139,8 @@ def _on_forget_done(task: "asyncio.Task[None]") -> None:
 async def reservation(request: Request, reservation_id: str) -> Reply:
     """The fast path's version of `ReservationView.get`."""
     caller = await queue.authenticate_async(request)
-    view = await thread_pool.run_in_thread(get_reservation_for, caller, uuid.UUID(reservation_id))
+    async with thread_pool.turn_of(client_address.address_from_scope(request.scope)):
+        view = await thread_pool.run_in_thread(get_reservation_for, caller, uuid.UUID(reservation_id))
     return private_reply(view.contract())
 
 

@@ -2,13 +2,18 @@
 
 The event loop's thread never waits for PostgreSQL or Redis. A limited number of calls may wait for a thread. Beyond
 that, a request is refused with Busy, while requests that need no thread (status polls, counts) are still answered.
+
+Calls of all clients share the threads in the order of their arrival. A request that anyone can repeat, and that needs
+a thread for itself instead of sharing a batch, takes its client's turn first (`turn_of`), so that the calls of one
+client never wait in front of all others.
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import ParamSpec, TypeVar
 
 from django.conf import settings
@@ -16,11 +21,14 @@ from django.db import close_old_connections, connections
 
 from apps.kernel.db import pools
 from apps.kernel.http import problems
+from apps.kernel.rate_limits import limits
 
 Params = ParamSpec("Params")
 Value = TypeVar("Value")
 
 WAITING_MAX = 500
+CLIENT_WAITING_MAX = 100
+"""Requests of one client address that may wait for its turn."""
 CLOSE_SECONDS_MAX = 10.0
 
 logger = logging.getLogger(__name__)
@@ -48,6 +56,40 @@ async def run_in_thread(act: Callable[Params, Value], *args: Params.args, **kwar
         return await asyncio.get_running_loop().run_in_executor(_executor(), lambda: _carry_out(act, *args, **kwargs))
     finally:
         _threads.waiting -= 1
+
+
+class _Turn:
+    """The turn of one client, and the number of its requests that have it or wait for it."""
+
+    __slots__ = ("lock", "requests")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.requests = 0
+
+
+_turns: dict[str, _Turn] = {}
+
+
+@asynccontextmanager
+async def turn_of(address: str) -> AsyncIterator[None]:
+    """Run the block while no other request of this client's address (IPv6: of its /48) runs one. Raises Busy if too
+    many of its requests wait."""
+    network = limits.network_of(address)
+    subject = limits.site_of(network) or network
+    turn = _turns.get(subject)
+    if turn is None:
+        turn = _turns[subject] = _Turn()
+    if turn.requests > CLIENT_WAITING_MAX:
+        raise problems.Busy
+    turn.requests += 1
+    try:
+        async with turn.lock:
+            yield
+    finally:
+        turn.requests -= 1
+        if not turn.requests:
+            _turns.pop(subject, None)
 
 
 def _executor() -> ThreadPoolExecutor:

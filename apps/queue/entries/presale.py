@@ -104,7 +104,8 @@ async def get_access_async(
     presale = event.presale_at(clock.process_now())
     if presale is None or not (code if presale.condition == "code" else caller.account_id):
         return None
-    return await thread_pool.run_in_thread(get_access, event, caller, code, address)
+    async with thread_pool.turn_of(address()):
+        return await thread_pool.run_in_thread(get_access, event, caller, code, address)
 
 
 _REFUSALS = {

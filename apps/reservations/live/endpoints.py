@@ -139,8 +139,10 @@ class LiveEndpoints:
             if not caller.is_known:
                 raise problems.TokenMissing
             queue.require_entry(event.id, await queue.claim_or_get_entry_async(event, caller))
-        for kind, thing in wanted.things:
-            await thread_pool.run_in_thread(self._authorize[kind], caller, request, thing)
+        if wanted.things:
+            async with thread_pool.turn_of(client_address.address_from_scope(request.scope)):
+                for kind, thing in wanted.things:
+                    await thread_pool.run_in_thread(self._authorize[kind], caller, request, thing)
         return caller
 
     async def _frames(self, event: events.EventView, wanted: "_Subscriptions") -> list[Frame]:
