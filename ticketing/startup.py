@@ -68,6 +68,19 @@ def watch_requests(application: Application) -> Application:
     return respond
 
 
+def call_once(application: Application, act: Callable[[], None]) -> Application:
+    """Wrap the WSGI application so that `act` is called once, when the first request begins: a process that imports the
+    application without serving it has none."""
+    called = threading.Lock()
+
+    def respond(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if called.acquire(blocking=False):  # It is never released.
+            act()
+        return application(environ, start_response)
+
+    return respond
+
+
 def drain_request_body(application: Application) -> Application:
     """Wrap the WSGI application so that the rest of the request's body is read before the response is sent.
 

@@ -91,6 +91,7 @@ from apps.events.revisions.proposal import EFFECTIVE_AFTER_SECONDS, Proposal
 from apps.events.revisions.proposal import Kind as ChangeKind
 from apps.events.revisions.registry import ChangePart, provide_change_part
 from apps.events.revisions.terms import BuyerTerms, cap_since, terms_at
+from apps.events.search.index_reader import begin_search_reader
 from apps.events.search.index_writer import Stock, events_without_reported_stock, report_stock
 from apps.events.staff.buyer_price import URL_NAME as BUYER_PRICE_URL
 from apps.events.staff.buyer_price import describe_buyer_prices
@@ -145,6 +146,7 @@ __all__ = [
     "announcements_of",
     "announcements_since",
     "availability",
+    "begin_search_reader",
     "cached_slug",
     "calculate_bill",
     "cancel_event",

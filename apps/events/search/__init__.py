@@ -2,6 +2,7 @@
 
 words/                      folded words, stems, spellings, sounds; the vocabulary; stop words and default synonyms
 documents, index_writer     from an event to its postings; changes, the rebuild, and its reconciliation
-bits, memory                sets and numbers of documents as big integers; what a process keeps of the index
+bits, postings, memory      sets and numbers of documents as big integers; what a process keeps of the index
+index_reader                the thread of a process of the site that reads the index before a search needs it
 pipeline, filters, engine   from a query to its matches; filters, order, facets, results
 """

@@ -7,8 +7,8 @@ dozen operations on integers of 12 kB, however many documents match.
 
 from collections.abc import Sequence
 
-_DENSE = 100
-"""A set of more than one document in this many is faster to write as binary digits."""
+_DENSE, _FEW = 100, 16
+"""A set of more than one document in _DENSE is faster to write as binary digits, one of _FEW as sets of one each."""
 
 
 def set_of(numbers: Sequence[int], size: int) -> int:
@@ -19,6 +19,11 @@ def set_of(numbers: Sequence[int], size: int) -> int:
             digits[number] = 49  # b"1"
         digits.reverse()
         return int(digits, 2)
+    if len(numbers) <= _FEW:
+        few = 0
+        for number in numbers:
+            few |= 1 << number
+        return few
     found = bytearray((size >> 3) + 1)
     for number in numbers:
         found[number >> 3] |= 1 << (number & 7)

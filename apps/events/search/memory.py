@@ -1,15 +1,13 @@
 """The copy of the index that a process answers from: the facts of all documents, the vocabulary, and the postings of
-the words that were searched for.
+common words and of those that were searched for.
 
 A search reads the index's version, at most once a second, and applies what has changed since. Everything else is in
-memory, except the postings of words that this process has not needed before, which it reads by their keys.
+memory, except the postings of rare words that this process has not needed before, which it reads by their keys.
 """
 
 import threading
 import time
 from array import array
-from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -19,7 +17,8 @@ from django.db import connection
 
 from apps.events.models import SearchDocument, SearchPosting, SearchTerm, Synonym
 from apps.events.search import bits
-from apps.events.search.documents import OVER, WEIGHTS
+from apps.events.search.documents import OVER
+from apps.events.search.postings import CHANGED_TEXTS_MAX, Levels, Postings, common_terms
 from apps.events.search.words.vocabulary import Row, Synonyms, Vocabulary
 from apps.kernel.db import sql
 from apps.kernel.fastpath.cache import register
@@ -27,11 +26,8 @@ from apps.kernel.fastpath.cache import register
 CHECK_SECONDS = 1.0
 RANK_SECONDS = 3_600.0
 """The nearness of dates is computed anew after this time."""
-POSTING_BYTES_MAX = 64 * 1024 * 1024
 REMEMBERED_MAX = 64
 """Sets of documents that many searches need, such as those of the next seven days."""
-CHANGED_TEXTS_MAX = 100
-"""More changed texts at once empty the copy of the postings instead of correcting it."""
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 MINUTES_UNIT = 5
 TIME_BITS, PRICE_BITS, RANK_BITS = 25, 28, 5
@@ -39,10 +35,6 @@ NEAR_POINTS, NEAR_DAYS, AVAILABLE_POINTS, UPCOMING_POINTS, TREND_POINTS = 14, 30
 """Points in the order of results: for the date, for tickets that are left, and for the trend. All of them together are
 less than the difference between two weights of a word."""
 
-Levels = tuple[int, int, int, int]
-"""The documents of a term by weight, heaviest first."""
-
-_postings = sql.load("apps.events", "search_postings")
 _state = sql.load("apps.events", "search_state")
 FACTS = (
     "number", "event_id", "is_live", "starts_at", "starts_local", "ends_sale_at", "opens_at", "is_canceled", "city",
@@ -212,8 +204,7 @@ class Index:
             self.documents = Documents((), EPOCH)
             self.vocabulary = Vocabulary(())
             self.synonyms = Synonyms(())
-            self._terms: OrderedDict[int, Levels] = OrderedDict()
-            self._term_bytes = 0
+            self._postings = Postings()
             self._checked_at = self._ranked_at = -float("inf")
             self._read_at, self._read_at_monotonic = EPOCH, 0.0
 
@@ -261,7 +252,7 @@ class Index:
         documents = Documents(rows, self._read_at)
         with self._lock:
             self.documents, self.vocabulary = documents, vocabulary
-            self._terms, self._term_bytes = OrderedDict(), 0
+            self._postings = Postings()
             self.version, self.generation, self._synonyms_version = version, generation, ""
             self._ranked_at = time.monotonic()
 
@@ -277,68 +268,43 @@ class Index:
         if self.vocabulary.languages != languages:
             self._synonyms_version = ""
         rows = list(SearchDocument.objects.filter(version__gt=self.version).values_list(*FACTS))
+        texts = [row[0] for row in rows if row[-1] > self.version]
+        postings = SearchPosting.objects.filter(number__in=texts).values_list("term_id", "number", "weight")
+        changed = list(postings) if 0 < len(texts) <= CHANGED_TEXTS_MAX else []
         with self._lock:
             for row in rows:
                 self.documents.change(row, self._read_at)
-            texts = [row[0] for row in rows if row[-1] > self.version]
-            if len(texts) > CHANGED_TEXTS_MAX:
-                self._terms, self._term_bytes = OrderedDict(), 0
-            elif texts and self._terms:
-                self._change_postings(texts)
+            if texts and not self._postings.is_empty:
+                is_kept = len(texts) <= CHANGED_TEXTS_MAX and self._postings.change(texts, changed)
+                if not is_kept:
+                    self._postings = Postings()
             self.version = version
-
-    def _change_postings(self, numbers: list[int]) -> None:
-        kept = ~bits.set_of(numbers, max(numbers) + 1)
-        for term_id, levels in self._terms.items():
-            self._terms[term_id] = tuple(level & kept for level in levels)  # type: ignore[assignment]
-        postings = SearchPosting.objects.filter(number__in=numbers).values_list("term_id", "number", "weight")
-        for term_id, number, weight in postings:
-            known = self._terms.get(term_id)
-            if known is not None:
-                at = WEIGHTS.index(weight)
-                self._terms[term_id] = (*known[:at], known[at] | 1 << number, *known[at + 1 :])  # type: ignore[assignment]
 
     def levels_of(self, term_ids: Iterable[int], generation: int) -> dict[int, Levels]:
         """Return the documents of these terms by weight; nothing if the index has another generation by now. Terms
-        that this process has not needed before are read, all in one query."""
-        wanted = list(dict.fromkeys(term_ids))
+        that are not in memory are read, all in one query."""
+        # Under the lock: otherwise changes could be applied between the read of a term and the store of its result.
         with self._lock:
             if generation != self.generation:
                 return {}
-            found = {}
-            for term_id in wanted:
-                levels = self._terms.get(term_id)
-                if levels is not None:
-                    self._terms.move_to_end(term_id)
-                    found[term_id] = levels
-            missing = [term_id for term_id in wanted if term_id not in found]
-            if missing:
-                # Under the lock: otherwise changes could be applied between this read and the store of its result.
-                found.update(self._read_terms(missing))
-        return found
+            return self._postings.of(term_ids, self.documents.size)
 
-    def _read_terms(self, term_ids: list[int]) -> dict[int, Levels]:
-        size = self.documents.size
-        by_term: dict[int, dict[int, int]] = {term_id: {} for term_id in term_ids}
-        with connection.cursor() as cursor:
-            for term_id, weight, packed in _postings.rows(cursor, term_ids=term_ids):
-                numbers = array("I", bytes(packed))
-                numbers.byteswap()
-                # Documents that were indexed after the last refresh are added by the next one.
-                known = numbers[: bisect_left(numbers, size)]
-                by_term[term_id][weight] = bits.set_of(known, size)
-        for term_id, levels in by_term.items():
-            read: Levels = tuple(levels.get(weight, 0) for weight in WEIGHTS)  # type: ignore[assignment]
-            self._terms[term_id] = read
-            self._term_bytes += _byte_count(read)
-        while self._term_bytes > POSTING_BYTES_MAX and len(self._terms) > len(term_ids):
-            _, dropped = self._terms.popitem(last=False)
-            self._term_bytes -= _byte_count(dropped)
-        return {term_id: self._terms[term_id] for term_id in term_ids if term_id in self._terms}
-
-
-def _byte_count(levels: Levels) -> int:
-    return 160 + sum(level.bit_length() >> 3 for level in levels)
+    def warm(self) -> None:
+        """Read what searches need before the first one does: the index, what corrections need, and the postings of
+        common words. Returns early if another thread reads the index anew or forgets the postings meanwhile."""
+        self.refresh()
+        with self._refreshing:
+            self.vocabulary.prepare()
+        with self._lock:
+            vocabulary, postings, size = self.vocabulary, self._postings, self.documents.size
+        if postings.is_warm:
+            return
+        for term_ids in common_terms(list(vocabulary.words.values()), size):
+            with self._lock:
+                if self._postings is not postings:
+                    return
+                postings.read(term_ids, self.documents.size)
+        postings.is_warm = True
 
 
 index = register(Index())

@@ -9,7 +9,7 @@ steps, and a step is taken only if the ones before have found no document that m
 4. without the words for which nothing was found.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -128,16 +128,11 @@ class _Pipeline:
         if is_prefix:
             self._complete(units[-1])
         self._measure(units)
-        for unit in units:
-            if not unit.documents:
-                self._extend(unit)
-        self._measure(units)
+        self._extend_and_measure([unit for unit in units if not unit.documents])
         documents = self._common(units)
         if not documents and len(units) > 1:
             units = list(self._joined_corrections(units))
-            for unit in units:
-                self._extend(unit)
-            self._measure(units)
+            self._extend_and_measure([unit for unit in units if not unit.documents or not unit.is_extended])
             documents = self._common(units)
         ignored: list[str] = []
         for is_known in (lambda unit: unit.documents, lambda unit: unit.is_sure and unit.documents):
@@ -214,6 +209,11 @@ class _Pipeline:
         for other in self._words.completions(word):
             self._add(unit, (*(token.word for token in unit.tokens[:-1]), other), Matched.EXACT, quality=0.95)
 
+    def _extend_and_measure(self, units: Sequence[Unit]) -> None:
+        for unit in units:
+            self._extend(unit)
+        self._measure(units)
+
     def _extend(self, unit: Unit) -> None:
         """Add what is like the unit's word: joined words, longer words, spellings, sounds."""
         if unit.is_extended:
@@ -262,41 +262,51 @@ class _Pipeline:
         known = self._words.words
         used = {word for unit in units for words in unit.alternatives for word in words}
         levels = self._index.levels_of(term_id for word in used for term_id in known[word].term_ids)
-        by_word: dict[str, tuple[int, ...]] = {}
+        by_word: dict[str, Sequence[int]] = {}
         for word in used:
             of_terms = [levels[term_id] for term_id in known[word].term_ids if term_id in levels]
-            by_word[word] = tuple(_union(term[at] for term in of_terms) for at in range(len(WEIGHTS)))
+            is_one = len(of_terms) == 1
+            by_word[word] = of_terms[0] if is_one else [_union(sets) for sets in zip(*of_terms, strict=True)]
         for unit in units:
-            unit.levels = self._levels(unit, by_word)
-            unit.documents = _union(level.documents for level in unit.levels)
+            unit.levels, unit.documents = self._levels(unit, by_word)
 
-    def _levels(self, unit: Unit, by_word: dict[str, tuple[int, ...]]) -> list[Level]:
+    def _levels(self, unit: Unit, by_word: Mapping[str, Sequence[int]]) -> tuple[list[Level], int]:
+        """Return the unit's levels, that of most points first, and the documents of all of them."""
         found: list[Level] = []
         for alternative in unit.alternatives.values():
-            above, so_far = 0, [0] * len(alternative.words)
-            for at, weight in enumerate(WEIGHTS):
-                documents = self._everything
-                for position, word in enumerate(alternative.words):
-                    so_far[position] |= by_word[word][at]
-                    documents &= so_far[position]
-                documents &= ~above
-                above |= documents
+            by_weight = _together([by_word[word] for word in alternative.words])
+            for weight, documents in zip(WEIGHTS, by_weight, strict=False):
                 if documents:
                     found.append(Level(max(1, round(SCALE * weight * alternative.quality)), documents, alternative))
         found.sort(key=lambda level: -level.points)
-        seen, disjoint = 0, []
-        for level in found:
-            fresh = level.documents & ~seen
-            seen |= fresh
+        left, disjoint = self._everything, []
+        for points, documents, alternative in found:
+            fresh = documents & left
             if fresh:
-                disjoint.append(level._replace(documents=fresh))
-        return disjoint
+                left ^= fresh
+                disjoint.append(Level(points, fresh, alternative))
+        return disjoint, self._everything ^ left
 
     def _common(self, units: Iterable[Unit]) -> int:
         documents = self._everything
         for unit in units:
             documents &= unit.documents
         return documents
+
+
+def _together(words: Sequence[Sequence[int]]) -> Sequence[int]:
+    """Return by weight the documents that have each of these words with this weight or a higher one. Documents may be
+    in several of the sets, the first of which counts."""
+    if len(words) == 1:
+        return words[0]
+    found, so_far = [], [0] * len(words)
+    for of_words in zip(*words, strict=False):
+        so_far = [above | documents for above, documents in zip(so_far, of_words, strict=True)]
+        common = so_far[0]
+        for documents in so_far[1:]:
+            common &= documents
+        found.append(common)
+    return found
 
 
 def _union(sets: Iterable[int]) -> int:
@@ -306,12 +316,18 @@ def _union(sets: Iterable[int]) -> int:
     return found
 
 
-def matched_by(units: Sequence[Unit], document: int) -> tuple[Matched, dict[int, Alternative]]:
-    """Return why the document matched, by its least sure word, and the alternative of each unit that it has."""
+def levels_among(units: Sequence[Unit], documents: int) -> list[list[Level]]:
+    """Return for each unit its levels that have some of these documents."""
+    return [[level for level in unit.levels if level.documents & documents] for unit in units]
+
+
+def matched_by(units: Sequence[Sequence[Level]], document: int) -> tuple[Matched, dict[int, Alternative]]:
+    """Return why the document matched, by its least sure word, and the alternative of each unit that it has. The units
+    are given as their levels."""
     found: dict[int, Alternative] = {}
     matched = Matched.EXACT
-    for at, unit in enumerate(units):
-        level = next((level for level in unit.levels if level.documents >> document & 1), None)
+    for at, levels in enumerate(units):
+        level = next((level for level in levels if level.documents >> document & 1), None)
         if level is not None:
             found[at] = level.alternative
             matched = weaker(matched, level.alternative.matched)
@@ -323,7 +339,7 @@ def did_you_mean(query: str, units: Sequence[Unit], documents: Sequence[int], in
     word matched as it was written."""
     if not documents:
         return ""
-    _, found = matched_by(units, documents[0])
+    _, found = matched_by([unit.levels for unit in units], documents[0])
     text, corrected = query[:QUERY_CHARACTERS_MAX], False
     for at, unit in sorted(enumerate(units), key=lambda pair: -pair[1].tokens[0].start):
         alternative = found.get(at)

@@ -5,11 +5,13 @@ from datetime import timedelta
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from apps.events.models import Event, SearchChange, SearchDocument, SearchPosting, SearchTerm, Synonym, Venue
-from apps.events.search import engine, index_writer, reconciliation
+from apps.events.search import engine, index_writer, memory, postings, reconciliation
 from apps.events.search.memory import FACTS, Index, index
 from apps.events.search.words import vocabulary
 from apps.kernel import clock
@@ -62,7 +64,14 @@ def test_an_event_is_found_once_it_is_public_and_by_its_new_texts_after_each_kin
 
 
 @pytest.mark.django_db
-def test_a_process_that_applied_changes_has_what_a_fresh_one_reads_and_a_rebuild_writes() -> None:
+@pytest.mark.parametrize(("packed_share", "texts_max"), [(200, 500), (0, 500), (200, 3)])
+def test_a_process_that_applied_changes_has_what_a_fresh_one_reads_and_a_rebuild_writes(
+    packed_share: int, texts_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sets are kept as integers or packed, and corrected until too many texts have changed."""
+    monkeypatch.setattr(postings, "_PACKED_SHARE", packed_share)
+    for module in (memory, postings):
+        monkeypatch.setattr(module, "CHANGED_TEXTS_MAX", texts_max)
     dice = random.Random(5)
     words = ["jazz", "rock", "opera", "hamlet", "faust", "tango", "ballet", "choir", "gospel", "circus"]
     for number in range(6):
@@ -92,6 +101,35 @@ def test_a_process_that_applied_changes_has_what_a_fresh_one_reads_and_a_rebuild
     index_writer.rebuild()
     assert (_postings(), {word: sorted(_found(word)) for word in words}) == before
     assert dict(SearchTerm.objects.values_list("text", "document_count")) == counts
+
+
+@pytest.mark.django_db
+def test_a_warm_process_searches_without_reading_postings_and_within_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number in range(8):
+        make_event(f"e{number}", name=f"Nightjar word{number}", rows=0, general_admission=5)
+    _index_all()
+
+    def statements_of_postings() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert len(engine.search(engine.Query(text="nightjar")).results) == 8
+            assert engine.complete("nightjar wor")[0]
+        return sum("events_searchposting" in one["sql"] for one in captured.captured_queries)
+
+    index.refresh()
+    assert statements_of_postings() > 0  # The control: this process has read no posting yet.
+    index.clear()
+    index.warm()
+    assert index._postings.is_warm
+    assert statements_of_postings() == 0
+    monkeypatch.setattr(postings, "BYTES_MAX", 1_500)
+    monkeypatch.setattr(postings, "COMMON_BYTES_MAX", 1_000)
+    index.clear()
+    index.warm()
+    assert 0 < index._postings._bytes <= 1_000
+    assert statements_of_postings() > 0
+    assert index._postings._bytes <= 1_500
 
 
 @pytest.mark.django_db

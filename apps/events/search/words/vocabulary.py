@@ -6,6 +6,7 @@ from functools import cached_property
 from math import log2
 from typing import NamedTuple
 
+from rapidfuzz import process
 from rapidfuzz.distance import OSA, JaroWinkler
 
 from apps.events.search.words import metaphone
@@ -23,6 +24,8 @@ PREFIX_CHARACTERS_MIN = 4
 SIMILARITY_MIN = 0.55
 """Of a word that only sounds alike, by Jaro-Winkler."""
 COMPLETIONS_MAX = 20
+START_CHARACTERS_MAX = 3
+"""Completions of starts up to this length are kept: too many words have them to compare them for each search."""
 SAME_SOUND_MAX = 500
 """How many words of one sound are compared, those of the vocabulary first."""
 ADDED_MIN = 10_000
@@ -116,6 +119,11 @@ class Vocabulary:
         # New lists, because searches in other threads may be going through the old ones.
         self._texts = sorted([*self._texts, *new])
         self._backward = sorted([*self._backward, *(text[::-1] for text in new)])
+        if "_starts" in self.__dict__:
+            for text in new:
+                for start in _starts_of(text):
+                    completions = [*self._starts.get(start, ()), text]
+                    self._starts[start] = sorted(completions, key=self._by_count)[:COMPLETIONS_MAX]
         if "_edits" in self.__dict__:
             self._edits.add(enumerate(new, words_before))
         if "_sound_edits" in self.__dict__:
@@ -130,10 +138,24 @@ class Vocabulary:
     def _sound_edits(self) -> EditIndex:
         return EditIndex(self._numbered_sounds, 1)
 
+    @cached_property
+    def _starts(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for text in sorted(self._numbered, key=self._by_count):
+            for start in _starts_of(text):
+                completions = found.setdefault(start, [])
+                if len(completions) < COMPLETIONS_MAX:
+                    completions.append(text)
+        return found
+
+    def _by_count(self, text: str) -> tuple[int, str]:
+        return -self.words[text].document_count, text
+
     def prepare(self) -> None:
-        """Build what corrections need."""
+        """Build what corrections and completions need."""
         self._edits.near("")
         self._sound_edits.near("")
+        self.completions("")
 
     def forms(self, text: str, written: str) -> set[str]:
         """Return the words with the same stem as this one, in any language of the index, without itself."""
@@ -149,10 +171,12 @@ class Vocabulary:
         word = self.words[text]
         return set().union(*(self._by_stem[key] for key in list(word.stems))) | {text}
 
-    def completions(self, start: str, count: int = COMPLETIONS_MAX) -> list[str]:
+    def completions(self, start: str) -> list[str]:
         """Return words that begin with this, those of most events first."""
-        found = list(common_prefix(self._texts, start, 40 * count))
-        return sorted(found, key=lambda text: (-self.words[text].document_count, text))[:count]
+        if len(start) <= START_CHARACTERS_MAX:
+            return self._starts.get(start, [])
+        found = common_prefix(self._texts, start, 40 * COMPLETIONS_MAX)
+        return sorted(found, key=self._by_count)[:COMPLETIONS_MAX]
 
     def parts(self, text: str, written: str) -> set[str]:
         """Return longer words that begin with this word or its stem, or end with it."""
@@ -172,11 +196,10 @@ class Vocabulary:
             return []
         edits = EDITS_MAX if len(text) >= LONG_WORD_CHARACTERS else 1
         found: dict[str, int] = {}
-        for number in self._edits.near(text):
-            word = self._numbered[number]
-            distance = OSA.distance(text, word, score_cutoff=edits)
-            if 0 < distance <= edits and len(word) >= SHORT_WORD_CHARACTERS:
-                found[word] = distance
+        candidates = [self._numbered[number] for number in self._edits.near(text)]
+        for word, distance, _ in process.extract(text, candidates, scorer=OSA.distance, score_cutoff=edits, limit=None):
+            if distance > 0 and len(word) >= SHORT_WORD_CHARACTERS:
+                found[word] = int(distance)
         if not found:
             return []
         nearest = min(found.values())
@@ -200,15 +223,20 @@ class Vocabulary:
                 continue
             # A short code stands for too many words to allow an edit of it.
             edits = 1 if len(code) > 2 else 0
-            for number in self._sound_edits.near(code, edits):
-                sound = self._numbered_sounds[number]
-                distance = OSA.distance(code, sound, score_cutoff=edits)
-                if distance > edits:
-                    continue
-                for word in self._by_sound[sound][:SAME_SOUND_MAX]:
-                    likeness = JaroWinkler.similarity(text, word) - 0.12 * distance
-                    found[word] = max(found.get(word, 0.0), likeness)
-        near = [Near(word, likeness) for word, likeness in found.items() if likeness >= SIMILARITY_MIN]
+            sounds = [self._numbered_sounds[number] for number in self._sound_edits.near(code, edits)]
+            for sound, distance, _ in process.extract(
+                code, sounds, scorer=OSA.distance, score_cutoff=edits, limit=None
+            ):
+                less = 0.12 * distance
+                for word, similarity, _ in process.extract(
+                    text,
+                    self._by_sound[sound][:SAME_SOUND_MAX],
+                    scorer=JaroWinkler.similarity,
+                    score_cutoff=SIMILARITY_MIN + less,
+                    limit=None,
+                ):
+                    found[word] = max(found.get(word, 0.0), similarity - less)
+        near = [Near(word, likeness) for word, likeness in found.items()]
         return sorted(near, key=lambda one: (-one.score, one.text))[:CANDIDATES_MAX]
 
     def splits(self, text: str) -> list[tuple[str, ...]]:
@@ -226,6 +254,10 @@ class Vocabulary:
             for rest in self._splits(text[at:], count - 1)
             if len(rest[-1]) > 1
         ]
+
+
+def _starts_of(text: str) -> list[str]:
+    return [text[:length] for length in range(1, min(START_CHARACTERS_MAX, len(text)) + 1)]
 
 
 class Synonyms:
