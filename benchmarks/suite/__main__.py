@@ -42,6 +42,7 @@ ROWS = {
     "12": "under_load.isolation",
     "page": "kept_pages",
     "visit": "visits",
+    "search": "searches",
     "checkout": "orders.checkouts",
     "sale": "orders.sales",
     "overload": "under_load.overload",
