@@ -13,7 +13,6 @@ there is work and end after IDLE_SECONDS without any.
 
 import logging
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -32,11 +31,6 @@ logger = logging.getLogger(__name__)
 IDLE_SECONDS = 60.0
 """An idle thread ends after this time and closes its database connection. A new session of PostgreSQL costs as much as
 some sales, so threads outlast the pauses between them."""
-
-BUSY_COUNT = 8
-"""With this many messages in progress, a claim waits until PACE_SECONDS after the one before: the messages that arrive
-meanwhile make the lists longer. A claim and the transactions of a list cost as much for one message as for many."""
-PACE_SECONDS = 0.025
 
 END_AGAIN_SECONDS = 1.0
 """The interval at which claims are ended again that the database could not end."""
@@ -61,8 +55,6 @@ class Delivery:
         self._is_claimer_running = False
         """A thread is claiming or waiting to claim."""
         self._is_claiming = False
-        self._claims_from = 0.0
-        """When a busy process may claim again, by the monotonic clock."""
         self._claimed: deque[list[Message]] = deque()
         """Messages to be handled alone, and lists of messages to be handled together."""
         self._under_way: Counter[str] = Counter()
@@ -181,16 +173,9 @@ class Delivery:
                 )
                 if self._is_closed or not (has_reason or self.under_way_count) or self._left == 0:
                     return None
-                if has_reason and (pause := self._pause_seconds()) > 0:
-                    self._changed.wait(pause)
-                elif has_reason:
+                if has_reason:
                     self._is_wake_pending, self._is_claiming = False, True
-                    self._claims_from = time.monotonic() + PACE_SECONDS
                     return self._free_count()
-
-    def _pause_seconds(self) -> float:
-        """Return how long the next claim has to wait; at most 0: not at all."""
-        return self._claims_from - time.monotonic() if self.under_way_count >= BUSY_COUNT else 0.0
 
     def _claim(self, free: int) -> None:
         messages: list[Message] = []

@@ -1,6 +1,5 @@
 """Lists: the new messages of a topic are handled together, and each that cannot be is handled alone."""
 
-import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import chain
@@ -11,12 +10,10 @@ from django.db import DatabaseError, connection, transaction
 from django.db.models import F
 
 from apps.kernel.db import roundtrip
-from apps.kernel.outbox import delivery as delivery_module
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.delivery import Delivery
 from apps.kernel.outbox.facade import Message
 from apps.kernel.outbox.models import OutboxMessage
-from tests.support.batches import wait_until
 from tests.support.races import in_another_connection, statements
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -172,46 +169,6 @@ def test_a_list_has_a_bounded_size(handlers: Handlers, monkeypatch: pytest.Monke
     deliver_all()
     assert [len(one) for one in handlers.lists] == [4, 4, 2]
     assert sorted(chain(*handlers.lists)) == list(range(10))
-
-
-def test_while_a_process_is_busy_messages_gather_for_the_next_list(
-    handlers: Handlers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A list of another topic is in progress. Messages arrive one by one, each with a wake-up."""
-    monkeypatch.setattr(delivery_module, "PACE_SECONDS", 2.0)
-    is_released = threading.Event()
-
-    def wait(messages: Sequence[Message]) -> set[int]:
-        assert is_released.wait(SECONDS_MAX)
-        return set()
-
-    outbox.register_handler("slow", handlers.handle, list_handler=wait)
-    delivery = Delivery(2)
-    try:
-        publish(*range(delivery_module.BUSY_COUNT), topic="slow")
-        delivery.wake()
-        wait_until(lambda: delivery.under_way_count == delivery_module.BUSY_COUNT, "busy")
-        for number in range(5):
-            publish(number)
-            delivery.wake()
-        wait_until(lambda: bool(handlers.lists), "a list")
-        assert handlers.lists == [[0, 1, 2, 3, 4]]
-    finally:
-        is_released.set()
-        assert delivery.close(SECONDS_MAX)
-
-
-def test_control_a_process_that_is_not_busy_claims_at_once(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery_module, "PACE_SECONDS", SECONDS_MAX)
-    delivery = Delivery(2)
-    try:
-        for number in range(3):
-            publish(number)
-            delivery.wake()
-            wait_until(lambda number=number: len(handlers.lists) > number, "a list")  # type: ignore[misc]
-        assert handlers.lists == [[0], [1], [2]]
-    finally:
-        assert delivery.close(SECONDS_MAX)
 
 
 def test_one_claim_finds_a_list_and_one_follows_its_end(handlers: Handlers, monkeypatch: pytest.MonkeyPatch) -> None:
