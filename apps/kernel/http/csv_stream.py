@@ -7,12 +7,16 @@ like a cell.
 
 import csv
 import re
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from django.http import StreamingHttpResponse
 
 from apps.kernel.form_fields.invisible_characters import first_visible
+from apps.kernel.http import problems
 
+DOWNLOAD_SECONDS_MAX = 300.0
 Cell = str | int | None
 _FORMULA_STARTS = "=+-@＝＋－＠"
 _SEPARATOR = re.compile(r"([;\t|\r\n])")
@@ -44,11 +48,50 @@ def _is_formula(text: str) -> bool:
 
 
 def stream_csv(name: str, header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> StreamingHttpResponse:
-    """Return a download of the rows. The response keeps only one row at a time."""
-    response = StreamingHttpResponse(_lines(header, rows), content_type="text/csv; charset=utf-8")
+    """Return a download of the rows. The response keeps only one row at a time, and a thread of the server for as long
+    as the client reads: so each process sends one at a time, for DOWNLOAD_SECONDS_MAX at most. Raises problems.Busy
+    while another one is sent."""
+    response = StreamingHttpResponse(_Download(_lines(header, rows)), content_type="text/csv; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="{name}"'
     response["Cache-Control"] = "private, no-store"
     return response
+
+
+class DownloadTooSlow(Exception):
+    """The client reads too slowly. The connection is cut, so that the file is not taken for complete."""
+
+
+class _Download:
+    """The lines of the only download of this process, until the server calls `close` or its time is over."""
+
+    _beginning = threading.Lock()
+    _current: "_Download | None" = None
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines = lines
+        self._until = time.monotonic() + DOWNLOAD_SECONDS_MAX
+        with self._beginning:
+            current = _Download._current
+            if current is not None and time.monotonic() <= current._until:
+                raise problems.Busy("Another file is being downloaded. Try again in a moment.")
+            _Download._current = self
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        if time.monotonic() > self._until:
+            self.close()
+            raise DownloadTooSlow
+        try:
+            return next(self._lines)
+        except BaseException:  # Also at the end of the lines.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        if _Download._current is self:
+            _Download._current = None
 
 
 def _lines(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Iterator[str]:

@@ -1,10 +1,12 @@
 """Cells of CSV downloads: no spreadsheet takes one for a formula."""
 
 import csv
+import time
 from io import StringIO
 
 import pytest
 
+from apps.kernel.http import csv_stream, problems
 from apps.kernel.http.csv_stream import safe_cell, stream_csv
 
 BEFORE = [
@@ -43,3 +45,18 @@ def test_no_part_of_a_cell_is_a_formula_whichever_delimiter_a_spreadsheet_expect
     text = b"".join(response).decode("utf-8-sig")  # type: ignore[arg-type]
     for cells in csv.reader(StringIO(text, newline=""), delimiter=delimiter):
         assert [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))] == []
+
+
+def test_a_process_sends_one_file_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = stream_csv("orders.csv", ["n"], [[1]])
+    with pytest.raises(problems.Busy):
+        stream_csv("orders.csv", ["n"], [[1]])
+    first.close()  # Without having been read, as for HEAD.
+    assert b"".join(stream_csv("orders.csv", ["n"], [[1]])).endswith(b'"1"\r\n')  # type: ignore[arg-type]
+    late = iter(stream_csv("orders.csv", ["n"], [[1], [2]]))
+    next(late)
+    now = time.monotonic() + csv_stream.DOWNLOAD_SECONDS_MAX + 1
+    monkeypatch.setattr(csv_stream.time, "monotonic", lambda: now)
+    stream_csv("orders.csv", ["n"], [[1]]).close()
+    with pytest.raises(csv_stream.DownloadTooSlow):
+        next(late)
