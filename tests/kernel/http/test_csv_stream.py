@@ -48,15 +48,15 @@ def test_no_part_of_a_cell_is_a_formula_whichever_delimiter_a_spreadsheet_expect
 
 
 def test_a_process_sends_one_file_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = stream_csv("orders.csv", ["n"], [[1]])
+    first = csv_stream._Download(iter(["a"]))
     with pytest.raises(problems.Busy):
         stream_csv("orders.csv", ["n"], [[1]])
     first.close()  # Without having been read, as for HEAD.
     assert b"".join(stream_csv("orders.csv", ["n"], [[1]])).endswith(b'"1"\r\n')  # type: ignore[arg-type]
-    late = iter(stream_csv("orders.csv", ["n"], [[1], [2]]))
-    next(late)
+    late = csv_stream._Download(iter(["a", "b"]))
+    assert next(late) == "a"
     now = time.monotonic() + csv_stream.DOWNLOAD_SECONDS_MAX + 1
     monkeypatch.setattr(csv_stream.time, "monotonic", lambda: now)
-    stream_csv("orders.csv", ["n"], [[1]]).close()
+    csv_stream._Download(iter(["c"])).close()
     with pytest.raises(csv_stream.DownloadTooSlow):
         next(late)
