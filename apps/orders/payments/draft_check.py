@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from apps.events import facade as events
 from apps.orders.models import ReturnPolicy
-from apps.orders.payments.providers import STRIPE, sandbox
+from apps.orders.payments.providers import STRIPE, sandbox, stripe_objects
 
 _NOT_SENT = ("console", "dummy")
 
@@ -25,6 +25,8 @@ def check_draft(draft: events.Draft, now: datetime) -> Iterator[events.Finding]:
         elif settings.PAYMENT_PROVIDER == STRIPE and "_live_" not in settings.STRIPE_SECRET_KEY:
             text = "Payments are in test mode (STRIPE_SECRET_KEY is a test key): no money moves."
             yield events.Finding(warning, text)
+    if settings.PAYMENT_PROVIDER == STRIPE and draft.currency in stripe_objects.CURRENCIES_REFUSED:
+        yield events.Finding(warning, f"Stripe takes no payments in {draft.currency}: every payment would be declined.")
     if is_production and any(name in settings.EMAIL_BACKEND for name in _NOT_SENT):
         yield events.Finding(warning, "No email is sent (EMAIL_URL is not set): buyers would not get their tickets.")
     if not ReturnPolicy.objects.filter(event_id=draft.event_id).exists():

@@ -127,6 +127,9 @@ def test_test_payments_and_mails_that_are_not_sent_are_warnings_in_production_on
     assert not any("test mode" in text for text in findings(free, Level.WARNING))
     settings.PAYMENT_PROVIDER, settings.STRIPE_SECRET_KEY = "stripe", "sk_test_x"
     assert any("STRIPE_SECRET_KEY is a test key" in text for text in findings(draft, Level.WARNING))
+    refused = findings(replace(draft, currency="IRR"), Level.WARNING)
+    assert any("Stripe takes no payments in IRR" in text for text in refused)
+    assert not any("Stripe takes no payments" in text for text in findings(draft, Level.WARNING))
 
 
 def test_the_command_prints_the_checklist_and_fails_while_something_is_missing() -> None:

@@ -44,6 +44,9 @@ _DISPUTE_EVENTS = {
     "charge.dispute.closed": Kind.DISPUTE_CLOSED,
 }
 
+CURRENCIES_REFUSED = frozenset(("CUP", "ERN", "IQD", "IRR", "KPW", "LYD", "SDG", "SSP", "SYP", "TMT", "VED", "VES"))
+"""Not among the currencies in which Stripe takes payments (https://docs.stripe.com/currencies)."""
+
 Row = dict[str, Any]
 
 
