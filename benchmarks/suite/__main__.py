@@ -43,6 +43,7 @@ ROWS = {
     "page": "kept_pages",
     "visit": "visits",
     "search": "searches",
+    "recents": "recents",
     "checkout": "orders.checkouts",
     "sale": "orders.sales",
     "overload": "under_load.overload",

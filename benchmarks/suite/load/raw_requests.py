@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 _HOST = "Host: 127.0.0.1\r\n"
 
 
-def get(path: str, token: str = "", *, accept_encoding: str = "") -> bytes:
-    accepted = f"Accept-Encoding: {accept_encoding}\r\n" if accept_encoding else ""
-    return f"GET {path} HTTP/1.1\r\n{_HOST}{_bearer(token)}{accepted}\r\n".encode()
+def get(path: str, token: str = "", *, accept_encoding: str = "", cookie: str = "") -> bytes:
+    more = f"Accept-Encoding: {accept_encoding}\r\n" if accept_encoding else ""
+    more += f"Cookie: {cookie}\r\n" if cookie else ""
+    return f"GET {path} HTTP/1.1\r\n{_HOST}{_bearer(token)}{more}\r\n".encode()
 
 
 def post(path: str, body: str, token: str = "", key: str = "") -> bytes:
