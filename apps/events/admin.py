@@ -25,6 +25,7 @@ from apps.events.admin_pages.inlines import event_inlines
 from apps.events.announcements import admin as announcements_admin
 from apps.events.creation import plan_limits, store_plan
 from apps.events.drafts.admin_mixin import EventPagesMixin
+from apps.events.drafts.large_plans import count_draft_seats
 from apps.events.drafts.tiers import missing_tiers
 from apps.events.interest import admin as interest_admin
 from apps.events.models import Category, Event, OnSale, Seat, SeatingPlan, Section, Venue
@@ -32,7 +33,7 @@ from apps.events.organizers import admin as organizers_admin
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
 from apps.events.organizers.event_values import EventValuesMixin
 from apps.events.organizers.membership_backend import permitted_organizers
-from apps.events.plans import Plan, PlanError, parse_alone
+from apps.events.plans import Plan, PlanError, parse_alone, reading_alone
 from apps.events.preview import pages as preview
 from apps.events.publication import EventRefused, lock_event, publish_event
 from apps.events.scheduled_tasks import admin as tasks_admin
@@ -40,6 +41,7 @@ from apps.events.search import admin as search_admin
 from apps.events.staff import buyer_price
 from apps.kernel.admin_lists import DeclaredFiltersMixin
 from apps.kernel.form_fields.local_time import timezone_choices
+from apps.kernel.http import problems
 
 __all__ = [
     "announcements_admin",
@@ -371,8 +373,9 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
     def publish(self, request: HttpRequest, queryset: QuerySet[Event]) -> None:
         for event_id, name in queryset.values_list("pk", "name"):
             try:
-                published = publish_event(event_id)
-            except EventRefused as error:
+                with reading_alone(count_draft_seats(event_id)):
+                    published = publish_event(event_id)
+            except (EventRefused, problems.Busy) as error:
                 self.message_user(request, f"{name}: {error}", messages.ERROR)
             else:
                 result = "published" if published else "already published; nothing changed"

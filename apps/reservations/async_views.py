@@ -86,7 +86,7 @@ async def hold(request: Request, slug: str) -> Reply:
             await _async_gate.ask(gate.Question(event, entry.id, body, key))
     if entry is None:
         raise queue.NotAdmitted
-    is_invited = is_presale(event, entry) and await thread_pool.run_in_thread(queue.has_vip_link, entry.id)
+    is_invited = is_presale(event, entry) and await thread_pool.run_for_client(queue.has_vip_link, entry.id)
     hold_request = resolve(event, entry, body, key, await event_cache.load_lookup(event, body), is_invited=is_invited)
     started_at = time.monotonic()
     try:
@@ -124,7 +124,7 @@ _forget_tasks: set[asyncio.Task[None]] = set()
 def _forget(event_id: int, entry_id: uuid.UUID, key: str) -> None:
     """Remove the gate's mark of a refused request, without delaying the response. If the mark is removed late, a retry
     merely passes the gate, and the database decides it."""
-    task = asyncio.create_task(thread_pool.run_in_thread(gate.forget_request, event_id, entry_id, key))
+    task = asyncio.create_task(thread_pool.run_for_client(gate.forget_request, event_id, entry_id, key))
     _forget_tasks.add(task)
     task.add_done_callback(_on_forget_done)
 
@@ -139,8 +139,7 @@ def _on_forget_done(task: "asyncio.Task[None]") -> None:
 async def reservation(request: Request, reservation_id: str) -> Reply:
     """The fast path's version of `ReservationView.get`."""
     caller = await queue.authenticate_async(request)
-    async with thread_pool.turn_of(client_address.address_from_scope(request.scope)):
-        view = await thread_pool.run_in_thread(get_reservation_for, caller, uuid.UUID(reservation_id))
+    view = await thread_pool.run_for_client(get_reservation_for, caller, uuid.UUID(reservation_id))
     return private_reply(view.contract())
 
 

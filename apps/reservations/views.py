@@ -27,7 +27,7 @@ from apps.reservations.access_codes import cookie
 from apps.reservations.access_codes.attempt_limit import count_attempt
 from apps.reservations.forms import Choice, describe_problem, read_choice, read_party
 from apps.reservations.holds.requests import code_of, is_presale
-from apps.reservations.inventory import seat_pages
+from apps.reservations.inventory import seat_pages, taken_seats
 from apps.reservations.models import Reservation
 from apps.reservations.ownership import owned_reservation
 from apps.reservations.page_header import held_tickets
@@ -476,14 +476,15 @@ def status(request: HttpRequest, slug: str) -> HttpResponseBase:
     except (queue.NotAdmitted, queue.AdmissionExpired) as problem:
         return problems.respond(problem)
     held = facade.live_reservation_of(entry.id) if request.GET.get("change") else None
-    taken = _without_own(facade.seat_statuses(event_id=event.id), held)
-    general_admission = [section for section in events.list_sections(event.id) if section.is_general_admission]
+    sections = events.list_sections(event.id)
+    general_admission = [section for section in sections if section.is_general_admission]
+    seat_count = sum(section.capacity for section in sections if not section.is_general_admission)
+    taken = taken_seats.find_taken(event.id, seat_count)
+    own = {seat.seat_pk for seat in held.seats} if held is not None else set()
     free = facade.free_counts(section.id for section in general_admission)
     as_of = clock.iso(clock.now())
     state = {
-        "taken": [index for index, seat_id in enumerate(events.seat_ids_in_plan_order(event.id)) if seat_id in taken]
-        if taken
-        else [],
+        "taken": [index for seat_id, index in taken.items() if seat_id not in own],
         "general_admission": {section.slug: free[section.id] for section in general_admission},
     }
     etag = f'"{hashlib.sha256(json.dumps(state).encode()).hexdigest()[:24]}"'

@@ -21,6 +21,7 @@ from django.http.cookie import parse_cookie
 
 from apps.kernel.fastpath import thread_pool
 from apps.kernel.fastpath.request import ClientDisconnected, Receive, Scope
+from apps.kernel.http import client_address
 from apps.kernel.http.problems import Busy, TooLarge, WrongContentType, from_exception
 from apps.kernel.http.sessions import SessionStore
 
@@ -166,7 +167,8 @@ async def _find_uploader(scope: Scope) -> int | None:
     if not scope["path"].startswith(UPLOAD_PATH):
         return None
     try:
-        return await thread_pool.run_in_thread(find_uploader, _session_key(scope))
+        thread_pool.client_address.set(client_address.address_from_scope(scope))
+        return await thread_pool.run_for_client(find_uploader, _session_key(scope))
     except (OperationalError, InterfaceError) as error:
         raise from_exception(error) or Busy from error
 

@@ -10,8 +10,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
-from apps.events import event_views, http_cache
+from apps.events import http_cache
 from apps.events.discovery.structured_data import absolute_url
+from apps.events.models import Event
 from apps.kernel import clock
 
 SITEMAP_URLS_MAX = 50_000
@@ -27,8 +28,10 @@ _PERSONAL = ("choose", "join", "leave", "wait")
 def sitemap(request: HttpRequest) -> HttpResponse:
     """List the catalog and the pages of all public events that have not started."""
     now = clock.now()
-    coming = [event for event in event_views.list_events() if event.starts_at > now][: SITEMAP_URLS_MAX - 1]
-    pages = [reverse("events:catalog"), *(reverse("events:event", args=[event.slug]) for event in coming)]
+    public = Event.objects.exclude(status=Event.Status.DRAFT).filter(on_sale__isnull=False)
+    coming = public.filter(starts_at__gt=now).order_by("starts_at", "slug")
+    slugs = coming.values_list("slug", flat=True)[: SITEMAP_URLS_MAX - 1]
+    pages = [reverse("events:catalog"), *(reverse("events:event", args=[slug]) for slug in slugs)]
     urls = "".join(f"<url><loc>{escape(absolute_url(page))}</loc></url>" for page in pages)
     body = (
         '<?xml version="1.0" encoding="UTF-8"?>\n'

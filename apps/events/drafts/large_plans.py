@@ -4,6 +4,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar, cast
 
+from django.contrib.admin.utils import unquote
+
 from apps.events.models import Event
 from apps.events.plans import reading_alone
 
@@ -16,14 +18,18 @@ def alone_if_large(view: View) -> View:
 
     @wraps(view)
     def wrapped(request: Any, event_id: Any, *args: Any, **kwargs: Any) -> Any:
-        with reading_alone(_count_seats(event_id)):
+        with reading_alone(count_draft_seats(event_id)):
             return view(request, event_id, *args, **kwargs)
 
     return cast("View", wrapped)
 
 
-def _count_seats(event_id: Any) -> int:
-    if not str(event_id).isdecimal():
+def count_draft_seats(event_id: Any) -> int:
+    """Return the number of seats of a draft's plan; 0 for other events. The id may be a text that the admin takes for
+    one, for example with a space."""
+    try:
+        pk = int(unquote(str(event_id)))
+    except ValueError:
         return 0
-    drafts = Event.objects.filter(pk=event_id, status=Event.Status.DRAFT)
+    drafts = Event.objects.filter(pk=pk, status=Event.Status.DRAFT)
     return drafts.values_list("plan__seat_count", flat=True).first() or 0

@@ -15,7 +15,7 @@ from functools import partial
 from time import monotonic
 
 from apps.kernel import rate_limits
-from apps.kernel.fastpath import eager, response
+from apps.kernel.fastpath import eager, response, thread_pool
 from apps.kernel.fastpath.concurrency_limit import ConcurrencyLimit
 from apps.kernel.fastpath.request import ClientDisconnected, ForwardToSite, Message, Receive, Request, Scope, Send
 from apps.kernel.fastpath.request_ids import request_id_of
@@ -94,20 +94,23 @@ class Dispatcher:
         if active is None:
             return None
         active.request.whole_body = body
+        client = thread_pool.client_address.set(active.address)
         try:
             reply = eager.start(self._answer(active))
+            if isinstance(reply, Reply):
+                return _finish_request(active, reply)
+            request_metrics.request_started()
+            # The coroutine continues in a copy of this context, so the log records of its request have the request's
+            # id. Later requests of the connection do not.
+            context = log_context.request_id.set(active.request.id)
+            reply.resume_later(partial(self._on_reply, active, later))
+            log_context.request_id.reset(context)
+            return DEFERRED
         except ForwardToSite:
             scope[_FORWARD] = True
             return None
-        if isinstance(reply, Reply):
-            return _finish_request(active, reply)
-        request_metrics.request_started()
-        # The coroutine continues in a copy of this context, so the log records of its request have the request's id.
-        # Later requests of the connection do not.
-        context = log_context.request_id.set(active.request.id)
-        reply.resume_later(partial(self._on_reply, active, later))
-        log_context.request_id.reset(context)
-        return DEFERRED
+        finally:
+            thread_pool.client_address.reset(client)
 
     def _on_reply(
         self, active: _ActiveRequest, later: OnResponse, reply: Reply | None, error: BaseException | None
@@ -129,6 +132,7 @@ class Dispatcher:
         request = active.request
         request.receive = receive
         log_context.request_id.set(request.id)
+        thread_pool.client_address.set(active.address)
         request_metrics.request_started()
         try:
             reply = await self._answer(active)

@@ -3,18 +3,19 @@
 The event loop's thread never waits for PostgreSQL or Redis. A limited number of calls may wait for a thread. Beyond
 that, a request is refused with Busy, while requests that need no thread (status polls, counts) are still answered.
 
-Calls of all clients share the threads in the order of their arrival. A request that anyone can repeat, and that needs
-a thread for itself instead of sharing a batch, takes its client's turn first (`turn_of`), so that the calls of one
-client never wait in front of all others.
+Calls that serve many requests, such as batches and what streams show, go first (`run_in_thread`). Calls of a single
+request (`run_for_client`) wait in the line of its client, and the clients take turns, so that one client with many
+requests does not delay the others.
 """
 
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
-from typing import ParamSpec, TypeVar
+from contextvars import ContextVar
+from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings
 from django.db import close_old_connections, connections
@@ -26,19 +27,64 @@ from apps.kernel.rate_limits import limits
 Params = ParamSpec("Params")
 Value = TypeVar("Value")
 
-WAITING_MAX = 500
+WAITING_MAX = 2_000
+"""Calls of all clients that may wait."""
 CLIENT_WAITING_MAX = 100
-"""Requests of one client address that may wait for its turn."""
+"""Calls of one client that may wait."""
 CLOSE_SECONDS_MAX = 10.0
+_SHARED = ""
 
 logger = logging.getLogger(__name__)
+client_address: ContextVar[str] = ContextVar("fastpath_client_address", default="")
+"""The address of the client whose request is being answered."""
 
 
 class _Threads:
-    """The executor, created on first use so that a server may fork before, and the number of its unfinished calls."""
+    """The executor, created on first use so that a server may fork before, and the calls of one event loop."""
 
-    executor: ThreadPoolExecutor | None = None
-    waiting = 0
+    def __init__(self) -> None:
+        self.executor: ThreadPoolExecutor | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.running = 0
+        self.waiting = 0
+        self.lines: dict[str, deque[asyncio.Future[None]]] = {}
+        """The waiting calls by client, in the order of the clients' turns."""
+
+    async def enter(self, client: str) -> None:
+        """Wait until a thread is free for this client. `leave` must follow. Raises Busy."""
+        loop = asyncio.get_running_loop()
+        if loop is not self.loop:
+            # Calls of a closed event loop can no longer be waiting.
+            self.loop, self.running, self.waiting, self.lines = loop, 0, 0, {}
+        if self.running < settings.LANE_THREADS and not self.lines:
+            self.running += 1
+            return
+        line = self.lines.get(client)
+        if self.waiting >= WAITING_MAX or (client and line is not None and len(line) >= CLIENT_WAITING_MAX):
+            raise problems.Busy
+        turn: asyncio.Future[None] = loop.create_future()
+        self.lines.setdefault(client, deque()).append(turn)
+        self.waiting += 1
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave()  # Its turn came in the step in which it was canceled.
+            raise
+
+    def leave(self) -> None:
+        """Free a thread for the next call: a shared one, or the first one of the client whose turn it is."""
+        self.running -= 1
+        while self.lines and self.running < settings.LANE_THREADS:
+            client = _SHARED if _SHARED in self.lines else next(iter(self.lines))
+            line = self.lines.pop(client)
+            turn = line.popleft()
+            self.waiting -= 1
+            if line:
+                self.lines[client] = line  # Behind the other clients.
+            if not turn.done():
+                self.running += 1
+                turn.set_result(None)
 
 
 _threads = _Threads()
@@ -49,47 +95,23 @@ async def run_in_thread(act: Callable[Params, Value], *args: Params.args, **kwar
 
     A caller that is canceled loses the result; a call that has begun is completed.
     """
-    if _threads.waiting >= WAITING_MAX:
-        raise problems.Busy
-    _threads.waiting += 1
+    return await _run(_SHARED, lambda: _carry_out(act, *args, **kwargs))
+
+
+async def run_for_client(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
+    """Call `act` like `run_in_thread`, in the turn of the client whose request is being answered (IPv6: of its /48).
+    Clients that are exempt from rate limits share the first line."""
+    subject = limits.subject(client_address.get())
+    return await _run(limits.site_of(subject) or subject, lambda: _carry_out(act, *args, **kwargs))
+
+
+async def _run(client: str, act: Callable[[], Any]) -> Any:
+    threads = _threads
+    await threads.enter(client)
     try:
-        return await asyncio.get_running_loop().run_in_executor(_executor(), lambda: _carry_out(act, *args, **kwargs))
+        return await asyncio.get_running_loop().run_in_executor(_executor(), act)
     finally:
-        _threads.waiting -= 1
-
-
-class _Turn:
-    """The turn of one client, and the number of its requests that have it or wait for it."""
-
-    __slots__ = ("lock", "requests")
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.requests = 0
-
-
-_turns: dict[str, _Turn] = {}
-
-
-@asynccontextmanager
-async def turn_of(address: str) -> AsyncIterator[None]:
-    """Run the block while no other request of this client's address (IPv6: of its /48) runs one. Raises Busy if too
-    many of its requests wait."""
-    network = limits.network_of(address)
-    subject = limits.site_of(network) or network
-    turn = _turns.get(subject)
-    if turn is None:
-        turn = _turns[subject] = _Turn()
-    if turn.requests > CLIENT_WAITING_MAX:
-        raise problems.Busy
-    turn.requests += 1
-    try:
-        async with turn.lock:
-            yield
-    finally:
-        turn.requests -= 1
-        if not turn.requests:
-            _turns.pop(subject, None)
+        threads.leave()
 
 
 def _executor() -> ThreadPoolExecutor:

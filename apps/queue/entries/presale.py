@@ -104,8 +104,7 @@ async def get_access_async(
     presale = event.presale_at(clock.process_now())
     if presale is None or not (code if presale.condition == "code" else caller.account_id):
         return None
-    async with thread_pool.turn_of(address()):
-        return await thread_pool.run_in_thread(get_access, event, caller, code, address)
+    return await thread_pool.run_for_client(get_access, event, caller, code, address)
 
 
 _REFUSALS = {

@@ -104,7 +104,7 @@ async def claim_or_get_entry(event: events.EventView, caller: Caller) -> EntryVi
     entry_id = caller.entry_id or await entry_lookup.find_live_entry_id(event.id, caller)
     if entry_id is not None:
         return await claim_or_get_loaded(event, caller, await _entry_loader.ask(entry_id))
-    return await thread_pool.run_in_thread(positions.claim_or_get_entry, event, caller)
+    return await thread_pool.run_for_client(positions.claim_or_get_entry, event, caller)
 
 
 async def claim_or_get_loaded(event: events.EventView, caller: Caller, seen: LoadedEntry | None) -> EntryView | None:
@@ -112,7 +112,7 @@ async def claim_or_get_loaded(event: events.EventView, caller: Caller, seen: Loa
     if caller.entry_id is not None and seen is not None and not caller.may_use_account(seen.entry.account_id):
         return None
     if seen is not None and seen.is_claimable and seen.entry.event_id == event.id:
-        return await thread_pool.run_in_thread(positions.claim_or_get_entry, event, caller)
+        return await thread_pool.run_for_client(positions.claim_or_get_entry, event, caller)
     if seen is None or seen.entry.event_id != event.id:
         return None
     return view_of(seen.entry, event.slug, QueueEntry.Status.EXPIRED if seen.has_lapsed else None)
@@ -155,7 +155,7 @@ async def status_of_entry(event: events.EventView, entry: EntryView) -> QueueSta
         return QueueStatus(estimate_in_review(snapshot, entry.number), entry)
     status = QueueStatus(estimate_for_number(snapshot, entry.number), entry)
     if entry.is_priority or status.estimate.ahead == 0 or is_drawn:
-        return await thread_pool.run_in_thread(entry_status.status_of_entry, event, entry)
+        return await thread_pool.run_for_client(entry_status.status_of_entry, event, entry)
     return status
 
 
@@ -187,7 +187,7 @@ async def _get_snapshot(event_id: int, with_number: int) -> room_snapshot.RoomSn
     if snapshot.next_number > with_number:
         return snapshot
     # The shared read began before this number was assigned.
-    return await thread_pool.run_in_thread(read)
+    return await thread_pool.run_for_client(read)
 
 
 def _peek_snapshot(event_id: int, with_number: int) -> room_snapshot.RoomSnapshot | None:

@@ -101,6 +101,7 @@ class LiveEndpoints:
         """Answer a GET request; the stream may continue after this returns."""
         request = Request(scope, receive)
         request.id = f"live{next(self._numbers):x}"
+        thread_pool.client_address.set(client_address.address_from_scope(scope))
         begun, status = monotonic(), 200
         try:
             self._check_rate_limit(request)
@@ -139,10 +140,8 @@ class LiveEndpoints:
             if not caller.is_known:
                 raise problems.TokenMissing
             queue.require_entry(event.id, await queue.claim_or_get_entry_async(event, caller))
-        if wanted.things:
-            async with thread_pool.turn_of(client_address.address_from_scope(request.scope)):
-                for kind, thing in wanted.things:
-                    await thread_pool.run_in_thread(self._authorize[kind], caller, request, thing)
+        for kind, thing in wanted.things:
+            await thread_pool.run_for_client(self._authorize[kind], caller, request, thing)
         return caller
 
     async def _frames(self, event: events.EventView, wanted: "_Subscriptions") -> list[Frame]:
@@ -279,6 +278,7 @@ class LiveEndpoints:
             return
         scheme = "https" if scope.get("scheme") == "wss" else "http"
         request = Request({**scope, "method": "GET", "scheme": scheme}, receive)
+        thread_pool.client_address.set(client_address.address_from_scope(request.scope))
         listener = QueuedListener("socket", as_text=True)
         try:
             _require_same_origin(request)

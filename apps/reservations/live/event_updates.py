@@ -92,7 +92,7 @@ class EventUpdates:
         """Follow the event; return the frames for a new listener."""
         followed = self._by_id.get(event.id)
         if followed is None or not followed.latest:
-            sections = await thread_pool.run_in_thread(events.list_sections, event.id)
+            sections = await thread_pool.run_for_client(events.list_sections, event.id)
             ids = {section.slug: section.id for section in sections}
             followed = self._by_id.setdefault(event.id, _EventFeed(event, ids))
             followed.wanted_at = monotonic()

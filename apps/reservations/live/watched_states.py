@@ -6,13 +6,15 @@ Changed states are read together, in one round for all listeners. At intervals a
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from apps.kernel import duty_cycle
 from apps.kernel.fastpath import thread_pool
+from apps.kernel.fastpath.cache import BatchRefreshingCache
+from apps.kernel.http import problems
 from apps.kernel.observability import log_context
 from apps.kernel.push.frames import DeltaFrame, Frame, Key, frame
 from apps.kernel.push.hub import Hub, Listener
@@ -22,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 ROUND_SECONDS = 0.3
 """The shortest time from one round to the next; slow reads make it longer."""
+POLLED_MAX = 500
 READ_MAX = 200
 """Things read in one round; the rest wait for the next."""
 
@@ -70,7 +73,7 @@ class WatchedStates(ABC, Generic[Thing, State]):
         """Return the current frame without subscribing, or None if the thing does not exist."""
         state = self._known.get(thing)
         if state is None:
-            state = (await thread_pool.run_in_thread(self.read, [thing])).get(thing)
+            state = (await thread_pool.run_for_client(self.read, [thing])).get(thing)
         return None if state is None else self.full_frame(thing, state)
 
     def mark_due(self, things: Collection[Thing]) -> None:
@@ -117,6 +120,16 @@ class WatchedStates(ABC, Generic[Thing, State]):
                 self._hub.publish(self.topic(thing), self.changed(thing, before, after))
 
 
+def _read_sections(section_ids: Sequence[int]) -> Mapping[int, dict[str, str]]:
+    return read_seats(section_ids)
+
+
+polled: BatchRefreshingCache[int, dict[str, str]] = BatchRefreshingCache(
+    _read_sections, fresh_seconds=ROUND_SECONDS, stale_seconds=0, most=POLLED_MAX, missing=lambda _: problems.NotFound()
+)
+"""The seats of sections that clients poll, by the section's id: however many ask, they are read once a round."""
+
+
 class SeatStates(WatchedStates[tuple[int, str], dict[str, str]]):
     """The seat states of sections. A thing is a section's id and slug."""
 
@@ -126,6 +139,10 @@ class SeatStates(WatchedStates[tuple[int, str], dict[str, str]]):
     def read(self, things: Collection[tuple[int, str]]) -> Mapping[tuple[int, str], dict[str, str]]:
         found = read_seats([section_id for section_id, _ in things])
         return {thing: found[thing[0]] for thing in things}
+
+    async def read_once(self, thing: tuple[int, str]) -> Frame | None:
+        state = self._known.get(thing)
+        return self.full_frame(thing, await polled.get(thing[0]) if state is None else state)
 
     def full_frame(self, thing: tuple[int, str], state: dict[str, str]) -> Frame:
         return DeltaFrame(_key(thing), {"section_id": thing[1], "complete": True}, "seats", state)

@@ -45,7 +45,8 @@ def test_every_page_of_a_preview_is_neither_cached_nor_indexed_and_writes_nothin
 def test_pages_with_a_large_plan_are_made_one_at_a_time(staff: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     event = make_draft()
     change = reverse("admin:events_event_change", args=[event.pk])
-    pages = [change, *(url(event, page) for page in ("preview", "preview_map", "preview_plan", "publish", "prices"))]
+    pages = [change, change.replace(str(event.pk), f"%20{event.pk}")]
+    pages += [url(event, page) for page in ("preview", "preview_map", "preview_plan", "publish", "prices")]
     with uploads.reading_alone(uploads.LARGE_SEATS + 1):
         assert [staff.get(page).status_code for page in pages] == [200] * len(pages), "its plan is small"
         monkeypatch.setattr(uploads, "LARGE_SEATS", event.plan.seat_count - 1)
