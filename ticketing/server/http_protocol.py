@@ -37,10 +37,10 @@ from ticketing.server.event_stream import StreamListener
 from ticketing.server.header_limits import has_repeated, has_too_long
 from ticketing.server.response_writer import (
     BufferedRequestCycle,
-    encode_response,
     run_without_chunks,
     send_response,
     write_response,
+    write_to,
 )
 from ticketing.server.websocket_protocol import WebSocketProtocol
 
@@ -393,7 +393,7 @@ class HttpProtocol(HttpToolsProtocol):
         cycle.response_started = cycle.response_complete = True  # So that uvicorn does not wait for its end.
         self.server_state.total_requests += 1
         header_lines = head + b"transfer-encoding: chunked\r\n"
-        self.transport.write(encode_response(self.server_state.default_headers, 200, header_lines, b"", b""))
+        write_to(self.transport, self.server_state.default_headers, 200, header_lines)
         self._listener = listener = StreamListener(self.transport)
         # Free the request's objects: there may be ten thousand of these connections.
         cycle.scope.pop(SEND_RESPONSE, None)
@@ -447,7 +447,7 @@ class HttpProtocol(HttpToolsProtocol):
             if answer is None:
                 self._begin_task(cycle, self.app)
             return
-        self.transport.write(encode_response(self.server_state.default_headers, *answer, b""))
+        write_to(self.transport, self.server_state.default_headers, *answer)
         self.server_state.total_requests += 1
         self._start_keep_alive_timer()
         if self._has_unsent():

@@ -6,6 +6,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+COPIED_BYTES_MAX = 16 * 1024
+
 
 async def send_response(cycle: Any, status: int, head: bytes, body: bytes) -> None:
     """Send a whole response. The cycle's own `send` would need two messages."""
@@ -21,7 +23,7 @@ def write_response(cycle: Any, status: int, head: bytes, body: bytes) -> None:
     if cycle.scope["method"] == "HEAD":
         body = b""
     connection_header = b"" if cycle.keep_alive else b"connection: close\r\n"
-    cycle.transport.write(encode_response(cycle.default_headers, status, head, body, connection_header))
+    write_to(cycle.transport, cycle.default_headers, status, head, body, connection_header)
     cycle.response_complete = True
     event = cycle.event if type(cycle) is BufferedRequestCycle else cycle.message_event
     if event is not None:
@@ -31,11 +33,21 @@ def write_response(cycle: Any, status: int, head: bytes, body: bytes) -> None:
     cycle.on_response()
 
 
-def encode_response(
-    default_headers: Sequence[tuple[bytes, bytes]], status: int, head: bytes, body: bytes, connection_header: bytes
-) -> bytes:
-    """Return the bytes of a response. `connection_header`: its `connection` line, or empty."""
-    return b"".join((STATUS_LINE[status], _defaults.lines(default_headers), head, connection_header, b"\r\n", body))
+def write_to(
+    transport: asyncio.Transport,
+    default_headers: Sequence[tuple[bytes, bytes]],
+    status: int,
+    head: bytes,
+    body: bytes = b"",
+    connection_header: bytes = b"",
+) -> None:
+    """Write a response. `connection_header`: its `connection` line, or empty. A large body is not copied: pages and
+    files are kept in memory once, however many clients do not read them."""
+    start = (STATUS_LINE[status], _defaults.lines(default_headers), head, connection_header, b"\r\n")
+    if len(body) <= COPIED_BYTES_MAX:
+        transport.write(b"".join((*start, body)))
+    else:
+        transport.writelines((b"".join(start), body))
 
 
 async def run_without_chunks(cycle: Any, app: Any, scope: Any, receive: Any, send: Any) -> None:

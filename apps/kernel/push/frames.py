@@ -49,6 +49,10 @@ class Frame:
         """Return the frame for a listener that received neither this one nor `older`, which has the same key."""
         return self
 
+    def copies(self, older: "Frame") -> bool:
+        """Return whether `merged_with` makes a new frame, about as large as both."""
+        return False
+
 
 class DeltaFrame(Frame):
     """A frame with only the changes since the previous one. Its document has the fields of `always`, and at the key
@@ -64,6 +68,9 @@ class DeltaFrame(Frame):
         # A complete list stays complete when a change is merged into it.
         always = {**self._always, **{name: value for name, value in older._always.items() if name == "complete"}}
         return DeltaFrame(self.key, always, self._under, {**older._changed, **self._changed})
+
+    def copies(self, older: Frame) -> bool:
+        return isinstance(older, DeltaFrame)
 
 
 def frame(kind: str, document: Any, *, about: str = "", frame_id: str = "") -> Frame:

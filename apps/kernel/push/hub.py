@@ -27,6 +27,9 @@ LIFE_SECONDS = 3_600.0
 LIFE_SHARE = 0.2
 """The lifetime is shortened by a random part of up to this share."""
 HELD_BACK_MAX = 64
+MERGED_BYTES_MAX = 64 * 1024
+"""A frame that is merged for one listener is a copy of its own. A listener that would need a larger one is
+disconnected: it gets the current state when it is back."""
 RECONNECT_SECONDS_MAX = 8.0
 """Clients of a closing process reconnect at random moments within this time."""
 
@@ -84,8 +87,10 @@ class Listener(ABC):
             self._held_back = {}
         waiting = self._held_back
         older = waiting.pop(frame.key, None)
-        waiting[frame.key] = frame if older is None else frame.merged_with(older)
-        if len(waiting) > HELD_BACK_MAX:
+        copied = len(older.data) + len(frame.data) if older is not None and frame.copies(older) else 0
+        if copied <= MERGED_BYTES_MAX:
+            waiting[frame.key] = frame if older is None else frame.merged_with(older)
+        if copied > MERGED_BYTES_MAX or len(waiting) > HELD_BACK_MAX:
             waiting.clear()
             self.close(reconnect_seconds())
 

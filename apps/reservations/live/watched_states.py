@@ -41,6 +41,7 @@ class WatchedStates(ABC, Generic[Thing, State]):
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._known: dict[Thing, State] = {}
+        self._frames: dict[Thing, tuple[State, Frame]] = {}
         self._changed_ids: set[Thing] = set()
         self._reread_at = 0.0
         self._reading: asyncio.Task[None] | None = None
@@ -67,14 +68,21 @@ class WatchedStates(ABC, Generic[Thing, State]):
         if thing not in self._known:
             await self._read_now([thing])
         state = self._known.get(thing)
-        return None if state is None else self.full_frame(thing, state)
+        return None if state is None else self._shared_frame(thing, state)
 
     async def read_once(self, thing: Thing) -> Frame | None:
         """Return the current frame without subscribing, or None if the thing does not exist."""
         state = self._known.get(thing)
         if state is None:
             state = (await thread_pool.run_for_client(self.read, [thing])).get(thing)
-        return None if state is None else self.full_frame(thing, state)
+        return None if state is None else self._shared_frame(thing, state)
+
+    def _shared_frame(self, thing: Thing, state: State) -> Frame:
+        """Return `full_frame`, made once for each state: a thousand new listeners get the same bytes."""
+        kept = self._frames.get(thing)
+        if kept is None or kept[0] is not state:
+            kept = self._frames[thing] = (state, self.full_frame(thing, state))
+        return kept[1]
 
     def mark_due(self, things: Collection[Thing]) -> None:
         """Schedule a read of these things, except those that are not followed."""
@@ -90,6 +98,7 @@ class WatchedStates(ABC, Generic[Thing, State]):
             self._reread_at = now + self.AGAIN_SECONDS
             for thing in [one for one in self._known if not self._hub.has_listeners(self.topic(one))]:
                 del self._known[thing]
+            self._frames = {thing: kept for thing, kept in self._frames.items() if thing in self._known}
             self.mark_all_due()
         if self._changed_ids and now >= self._paused_until and (self._reading is None or self._reading.done()):
             self._reading = asyncio.get_running_loop().create_task(self._read_due())
@@ -142,7 +151,7 @@ class SeatStates(WatchedStates[tuple[int, str], dict[str, str]]):
 
     async def read_once(self, thing: tuple[int, str]) -> Frame | None:
         state = self._known.get(thing)
-        return self.full_frame(thing, await polled.get(thing[0]) if state is None else state)
+        return self._shared_frame(thing, await polled.get(thing[0]) if state is None else state)
 
     def full_frame(self, thing: tuple[int, str], state: dict[str, str]) -> Frame:
         return DeltaFrame(_key(thing), {"section_id": thing[1], "complete": True}, "seats", state)

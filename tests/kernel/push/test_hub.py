@@ -7,7 +7,7 @@ import pytest
 
 from apps.kernel.push import hub as hubs
 from apps.kernel.push.buffered_listener import WAITING_MAX, QueuedListener
-from apps.kernel.push.frames import Frame, frame
+from apps.kernel.push.frames import DeltaFrame, Frame, Key, frame
 from apps.kernel.push.hub import Hub, Listener
 
 
@@ -60,6 +60,22 @@ async def test_all_listeners_of_a_topic_receive_its_frames_in_order_and_no_other
     await until(lambda: all(listener.received == [b"1", b"2"] for listener in listeners))
     assert other.received == []
     await hub.close()
+
+
+def test_a_slow_listener_that_would_need_a_large_copy_is_disconnected() -> None:
+    """The first frame is shared by all listeners; what is merged with it would be a copy for this one alone."""
+    listener, key = FakeListener(), Key("seats", "hall")
+    listener.slow = True
+    shared = DeltaFrame(key, {"complete": True}, "seats", {f"hall-A-{number}": "sold" for number in range(10_000)})
+    listener.send_frame(shared)
+    assert not listener.closings
+    listener.send_frame(DeltaFrame(key, {}, "seats", {"hall-A-1": "available"}))
+    assert len(listener.closings) == 1
+    other = FakeListener()
+    other.slow = True
+    for number in range(100):
+        other.send_frame(DeltaFrame(key, {}, "seats", {f"hall-A-{number}": "sold"}))
+    assert not other.closings
 
 
 async def test_frames_published_faster_than_they_are_sent_are_merged() -> None:
