@@ -45,7 +45,7 @@ def parse_plan(data: bytes, limits: Limits | None = None) -> Plan:
     if not start:
         raise PlanError("", "the file is empty")
     if start.startswith((b"{", b"[")):
-        plan = arrange(read_json(data, limits))
+        plan = _within(limits, arrange(read_json(data, limits)))
         if not plan.seat_count and not plan.areas:
             raise PlanError("zones", "the plan has neither seats nor areas")
         return plan
@@ -56,7 +56,14 @@ def parse_plan(data: bytes, limits: Limits | None = None) -> Plan:
         raise PlanError(f"line {line}", "the text is not UTF-8") from error
     if "," not in text.partition("\n")[0] and ";" not in text.partition("\n")[0]:
         raise PlanError("line 1", "this is neither JSON nor CSV with a header")
-    return arrange(read_csv(text, limits))
+    return _within(limits, arrange(read_csv(text, limits)))
+
+
+def _within(limits: Limits, plan: Plan) -> Plan:
+    pairs = sum(len({seat.category for seat in section.seats}) for section in plan.sections)
+    if pairs > limits.prices_max:
+        raise PlanError("", f"the sections have more than {limits.prices_max:,} categories together")
+    return plan
 
 
 def _too_large(limits: Limits) -> PlanError:

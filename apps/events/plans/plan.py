@@ -31,6 +31,8 @@ class Limits:
     seats_max: int = 200_000
     sections_max: int = 2_000
     categories_max: int = 500
+    prices_max: int = 10_000
+    """Pairs of a section and a category of its seats. Every list of the event's sections has all of them."""
     areas_max: int = 10_000
     polygon_points_max: int = 2_000
     objects_max: int = 1_000_000

@@ -217,6 +217,7 @@ def test_an_unreadable_file_is_refused_with_the_reason(tmp_path: Path, name: str
         (Limits(seats_max=11), "zones[1].rows[0]: more than 11 seats"),
         (Limits(sections_max=1), "zones: more than 1 zones"),
         (Limits(categories_max=0), "categories: more than 0"),
+        (Limits(prices_max=1), "the sections have more than 1 categories together"),
         (Limits(values_max=20), "more than 20 values in the file"),
         (Limits(objects_max=20), "more than 20 objects and lists in the file"),
     ],
