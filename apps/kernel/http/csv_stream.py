@@ -9,6 +9,7 @@ import csv
 import re
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 
 from django.http import StreamingHttpResponse
@@ -64,17 +65,13 @@ class DownloadTooSlow(Exception):
 class _Download:
     """The lines of the only download of this process, until the server calls `close` or its time is over."""
 
-    _beginning = threading.Lock()
-    _current: "_Download | None" = None
-
     def __init__(self, lines: Iterator[str]) -> None:
         self._lines = lines
         self._until = time.monotonic() + DOWNLOAD_SECONDS_MAX
-        with self._beginning:
-            current = _Download._current
-            if current is not None and time.monotonic() <= current._until:
+        with _beginning:
+            if any(time.monotonic() <= other._until for other in _open):
                 raise problems.Busy("Another file is being downloaded. Try again in a moment.")
-            _Download._current = self
+            _open.add(self)
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -90,8 +87,12 @@ class _Download:
             raise
 
     def close(self) -> None:
-        if _Download._current is self:
-            _Download._current = None
+        _open.discard(self)
+
+
+_beginning = threading.Lock()
+_open: "weakref.WeakSet[_Download]" = weakref.WeakSet()
+"""Weak, so that a download ends with its response, whether it was closed or not."""
 
 
 def _lines(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Iterator[str]:
