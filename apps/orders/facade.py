@@ -94,7 +94,10 @@ def handlers() -> list[TopicHandler]:
             {"list_starter": charge_lists.start_charges, "together_max": settings.PAYMENT_CALLS_MAX},
         ),
         TopicHandler(topics.ASK, charges.handle_inquiry, provider_call, {"list_handler": charges.handle_inquiries}),
-        TopicHandler(topics.REFUND, refunds.send, provider_call),
+        # A canceled event has thousands.
+        TopicHandler(
+            topics.REFUND, refunds.send, provider_call, {"together_max": max(1, settings.OUTBOX_DELIVERERS // 2)}
+        ),
         TopicHandler(topics.RECONCILE_PAYMENT, status_inquiries.handle_payment, provider_call, {"attempts_max": 3}),
         TopicHandler(topics.RECONCILE_REFUND, status_inquiries.handle_refund, provider_call, {"attempts_max": 3}),
         # The claim is extended after each batch. A failed comparison is scheduled again later.

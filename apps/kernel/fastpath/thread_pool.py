@@ -22,7 +22,7 @@ from django.db import close_old_connections, connections
 
 from apps.kernel.db import pools
 from apps.kernel.http import problems
-from apps.kernel.rate_limits import limits
+from apps.kernel.rate_limits import address_caps, limits
 
 Params = ParamSpec("Params")
 Value = TypeVar("Value")
@@ -50,8 +50,9 @@ class _Threads:
         self.lines: dict[str, deque[asyncio.Future[None]]] = {}
         """The waiting calls by client, in the order of the clients' turns."""
 
-    async def enter(self, client: str) -> None:
-        """Wait until a thread is free for this client. `leave` must follow. Raises Busy."""
+    async def enter(self, client: str, waiting_max: float) -> None:
+        """Wait until a thread is free for this client, of which so many calls may wait. `leave` must follow. Raises
+        Busy."""
         loop = asyncio.get_running_loop()
         if loop is not self.loop:
             # Calls of a closed event loop can no longer be waiting.
@@ -60,7 +61,7 @@ class _Threads:
             self.running += 1
             return
         line = self.lines.get(client)
-        if self.waiting >= WAITING_MAX or (client and line is not None and len(line) >= CLIENT_WAITING_MAX):
+        if self.waiting >= WAITING_MAX or (line is not None and len(line) >= waiting_max):
             raise problems.Busy
         turn: asyncio.Future[None] = loop.create_future()
         self.lines.setdefault(client, deque()).append(turn)
@@ -95,19 +96,23 @@ async def run_in_thread(act: Callable[Params, Value], *args: Params.args, **kwar
 
     A caller that is canceled loses the result; a call that has begun is completed.
     """
-    return await _run(_SHARED, lambda: _carry_out(act, *args, **kwargs))
+    return await _run(_SHARED, WAITING_MAX, lambda: _carry_out(act, *args, **kwargs))
 
 
 async def run_for_client(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
     """Call `act` like `run_in_thread`, in the turn of the client whose request is being answered (IPv6: of its /48).
-    Clients that are exempt from rate limits share the first line."""
-    subject = limits.subject(client_address.get())
-    return await _run(limits.site_of(subject) or subject, lambda: _carry_out(act, *args, **kwargs))
+    Clients that are exempt from rate limits share the first line; those of ADDRESS_CAPS_RAISED have longer ones."""
+    address = client_address.get()
+    subject = limits.subject(address)
+    client, waiting_max = limits.site_of(subject) or subject, CLIENT_WAITING_MAX * address_caps.factor_of(address)
+    if not client:
+        client, waiting_max = _SHARED, WAITING_MAX
+    return await _run(client, waiting_max, lambda: _carry_out(act, *args, **kwargs))
 
 
-async def _run(client: str, act: Callable[[], Any]) -> Any:
+async def _run(client: str, waiting_max: float, act: Callable[[], Any]) -> Any:
     threads = _threads
-    await threads.enter(client)
+    await threads.enter(client, waiting_max)
     try:
         return await asyncio.get_running_loop().run_in_executor(_executor(), act)
     finally:
