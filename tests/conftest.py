@@ -199,15 +199,20 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
         checkout_lists.checkouts, lambda requests: [settled[0] for settled in checkout_lists.decide(requests)]
     )
     in_this_thread(event_storage.webhooks, event_storage.receive_all)
-    run_in_thread = thread_pool.run_in_thread
 
-    async def run_here_or_in_thread(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with outside_event_loop():
-            if transactions._inside_test_transaction():
-                return act(*args, **kwargs)
-        return await run_in_thread(act, *args, **kwargs)
+    def run_here(name: str) -> None:
+        run_in_thread = getattr(thread_pool, name)
 
-    monkeypatch.setattr(thread_pool, "run_in_thread", run_here_or_in_thread)
+        async def run_here_or_in_thread(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            with outside_event_loop():
+                if transactions._inside_test_transaction():
+                    return act(*args, **kwargs)
+            return await run_in_thread(act, *args, **kwargs)
+
+        monkeypatch.setattr(thread_pool, name, run_here_or_in_thread)
+
+    run_here("run_in_thread")
+    run_here("run_for_client")
 
 
 @pytest.fixture(autouse=True)

@@ -53,14 +53,15 @@ class InFlightReads(Generic[Key]):
     is `shared`: then it serves all."""
 
     def __init__(self, *, shared: bool = False) -> None:
-        self._run = thread_pool.run_in_thread if shared else thread_pool.run_for_client
+        self._shared = shared
         self._under_way: dict[Key, asyncio.Task[Any]] = {}
 
     def begin(self, key: Key, read: Callable[[], Any]) -> "asyncio.Task[Any]":
         """Return the read of this key that is in progress, started in a thread if there was none."""
         task = self._under_way.get(key)
         if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
-            task = asyncio.create_task(self._run(read))
+            run = thread_pool.run_in_thread if self._shared else thread_pool.run_for_client
+            task = asyncio.create_task(run(read))
             self._under_way[key] = task
             task.add_done_callback(lambda done: self._on_done(key, done))
         return task

@@ -80,13 +80,18 @@ async def outcome_of(question: "asyncio.Task[queue.LoadedEntry | None]") -> str:
 def record_thread_calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the list to which the name of each function that runs in a thread is added."""
     calls: list[str] = []
-    run_in_thread = thread_pool.run_in_thread
 
-    async def counting(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        calls.append(act.__name__)
-        return await run_in_thread(act, *args, **kwargs)
+    def count(name: str) -> None:
+        run_in_thread = getattr(thread_pool, name)
 
-    monkeypatch.setattr(thread_pool, "run_in_thread", counting)
+        async def counting(act: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            calls.append(act.__name__)
+            return await run_in_thread(act, *args, **kwargs)
+
+        monkeypatch.setattr(thread_pool, name, counting)
+
+    count("run_in_thread")
+    count("run_for_client")
     return calls
 
 
