@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.http import HttpResponse, HttpResponseBase
 from django.utils.cache import get_conditional_response, patch_cache_control
@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.events import facade as events
+from apps.kernel.fastpath.cache import RefreshingCache
 from apps.kernel.http import problems
 from apps.kernel.http.openapi import NO_STORE_HEADERS, NOT_MODIFIED, whole_number
 from apps.queue.entries.positions import find_entry
@@ -20,6 +21,7 @@ from apps.queue.fairness import published, receipts, serializers
 from apps.queue.identity.caller import authenticate
 
 MOVING_MAX_AGE_SECONDS = 2
+DOCUMENTS_MAX = 50
 FINAL_MAX_AGE_SECONDS = 86_400
 KEYS_MAX_AGE_SECONDS = 60
 
@@ -46,7 +48,7 @@ class ProofView(APIView):
         found = events.get_event(event)
         wanted = _parse_page_query(request)
         if wanted is None:
-            return _cacheable(request, published.document(found), MOVING_MAX_AGE_SECONDS)
+            return _respond(request, _documents.read(found.slug), MOVING_MAX_AGE_SECONDS)
         page = published.page(found, *wanted)
         return _cacheable(request, page.body, FINAL_MAX_AGE_SECONDS if page.is_final else MOVING_MAX_AGE_SECONDS)
 
@@ -99,10 +101,30 @@ def _parse_page_query(request: Request) -> tuple[str, int] | None:
 
 
 def _cacheable(request: Request, body: dict[str, Any], seconds: int) -> HttpResponseBase:
+    return _respond(request, _encode(body), seconds)
+
+
+class _Encoded(NamedTuple):
+    text: str
+    etag: str
+
+
+def _encode(body: dict[str, Any]) -> _Encoded:
     # The ETag ignores the time of generation.
     stable = json.dumps({name: value for name, value in body.items() if name != "generated_at"}, separators=(",", ":"))
     etag = f'"{hashlib.sha256(stable.encode()).hexdigest()[:24]}"'
-    text = json.dumps(body, separators=(",", ":")) if "generated_at" in body else stable
+    return _Encoded(json.dumps(body, separators=(",", ":")) if "generated_at" in body else stable, etag)
+
+
+def _respond(request: Request, encoded: _Encoded, seconds: int) -> HttpResponseBase:
+    text, etag = encoded
     response = HttpResponse(text, content_type="application/json", headers={"ETag": etag})
     patch_cache_control(response, public=True, max_age=seconds, **({"immutable": True} if seconds > 3600 else {}))
     return get_conditional_response(request._request, etag=etag, response=response) or response
+
+
+_documents: RefreshingCache[str, _Encoded] = RefreshingCache(
+    lambda slug: _encode(published.document(events.get_event(slug))),
+    fresh_seconds=1.0, stale_seconds=0, most=DOCUMENTS_MAX,
+)  # fmt: skip
+"""The documents of long lines are large, and any client may ask for them."""
