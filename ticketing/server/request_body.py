@@ -167,7 +167,7 @@ async def _find_uploader(scope: Scope) -> int | None:
     if not scope["path"].startswith(UPLOAD_PATH):
         return None
     try:
-        thread_pool.client_address.set(client_address.address_from_scope(scope))
+        thread_pool.set_client(client_address.address_from_scope(scope))
         return await thread_pool.run_for_client(find_uploader, _session_key(scope))
     except (OperationalError, InterfaceError) as error:
         raise from_exception(error) or Busy from error

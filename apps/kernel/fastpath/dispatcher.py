@@ -94,7 +94,7 @@ class Dispatcher:
         if active is None:
             return None
         active.request.whole_body = body
-        client = thread_pool.client_address.set(active.address)
+        client = thread_pool.set_client(active.address)
         try:
             reply = eager.start(self._answer(active))
             if isinstance(reply, Reply):
@@ -110,7 +110,7 @@ class Dispatcher:
             scope[_FORWARD] = True
             return None
         finally:
-            thread_pool.client_address.reset(client)
+            thread_pool.reset_client(client)
 
     def _on_reply(
         self, active: _ActiveRequest, later: OnResponse, reply: Reply | None, error: BaseException | None
@@ -132,7 +132,7 @@ class Dispatcher:
         request = active.request
         request.receive = receive
         log_context.request_id.set(request.id)
-        thread_pool.client_address.set(active.address)
+        thread_pool.set_client(active.address)
         request_metrics.request_started()
         try:
             reply = await self._answer(active)

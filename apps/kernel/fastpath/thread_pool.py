@@ -14,7 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings
@@ -35,8 +35,7 @@ CLOSE_SECONDS_MAX = 10.0
 _SHARED = ""
 
 logger = logging.getLogger(__name__)
-client_address: ContextVar[str] = ContextVar("fastpath_client_address", default="")
-"""The address of the client whose request is being answered."""
+_client: ContextVar[str] = ContextVar("fastpath_client", default="")
 
 
 class _Threads:
@@ -91,6 +90,15 @@ class _Threads:
 _threads = _Threads()
 
 
+def set_client(address: str) -> Token[str]:
+    """Let the calls of this task or step be those of the client at this address, until `reset_client`."""
+    return _client.set(address)
+
+
+def reset_client(token: Token[str]) -> None:
+    _client.reset(token)
+
+
 async def run_in_thread(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
     """Call `act` in a thread that may use Django's connections; return its result or raise its error. May raise Busy.
 
@@ -102,7 +110,7 @@ async def run_in_thread(act: Callable[Params, Value], *args: Params.args, **kwar
 async def run_for_client(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
     """Call `act` like `run_in_thread`, in the turn of the client whose request is being answered (IPv6: of its /48).
     Clients that are exempt from rate limits share the first line; those of ADDRESS_CAPS_RAISED have longer ones."""
-    address = client_address.get()
+    address = _client.get()
     subject = limits.subject(address)
     client, waiting_max = limits.site_of(subject) or subject, CLIENT_WAITING_MAX * address_caps.factor_of(address)
     if not client:

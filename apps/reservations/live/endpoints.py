@@ -101,7 +101,7 @@ class LiveEndpoints:
         """Answer a GET request; the stream may continue after this returns."""
         request = Request(scope, receive)
         request.id = f"live{next(self._numbers):x}"
-        thread_pool.client_address.set(client_address.address_from_scope(scope))
+        thread_pool.set_client(client_address.address_from_scope(scope))
         begun, status = monotonic(), 200
         try:
             self._check_rate_limit(request)
@@ -278,7 +278,7 @@ class LiveEndpoints:
             return
         scheme = "https" if scope.get("scheme") == "wss" else "http"
         request = Request({**scope, "method": "GET", "scheme": scheme}, receive)
-        thread_pool.client_address.set(client_address.address_from_scope(request.scope))
+        thread_pool.set_client(client_address.address_from_scope(request.scope))
         listener = QueuedListener("socket", as_text=True)
         try:
             _require_same_origin(request)

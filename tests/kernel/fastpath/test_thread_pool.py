@@ -23,7 +23,7 @@ class Calls:
         """Begin a call of this client, or a shared one."""
 
         async def call() -> None:
-            thread_pool.client_address.set(client)
+            thread_pool.set_client(client)
             run = thread_pool.run_for_client if client else thread_pool.run_in_thread
             await run(self._act, name)
 

@@ -262,7 +262,8 @@ def _intent_event(intent: objects.Row) -> ProviderEvent:
 
 def _refused_event(request: ChargeRequest, kind: Kind, why: str) -> ProviderEvent:
     """Return an event for a request that Stripe refused, for which Stripe has no intent."""
-    logger.warning("payment %s: Stripe refuses its charge: %s", request.key, why)
+    # An error: if the cause is our configuration, every payment is declined.
+    logger.error("payment %s: Stripe refuses its charge: %s", request.key, why)
     return ProviderEvent(
         message_id=f"{request.key}:{kind}",
         kind=kind,
