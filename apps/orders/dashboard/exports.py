@@ -13,7 +13,7 @@ from django.db.models import Count, Sum
 
 from apps.events import facade as events
 from apps.kernel.formatting import minor_digits
-from apps.kernel.http.csv_stream import Cell
+from apps.kernel.http.csv_download import Cell
 from apps.orders.models import Order, OrderLine, Refund, Ticket
 
 ROWS_READ_MAX = 1_000

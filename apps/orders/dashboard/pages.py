@@ -14,7 +14,7 @@ from django.views.decorators.http import require_safe
 from apps.accounts import facade as accounts
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.kernel.http.csv_stream import stream_csv
+from apps.kernel.http.csv_download import respond_with_csv
 from apps.kernel.plots import bar_plot
 from apps.orders.dashboard import figures, sales_tally
 from apps.orders.dashboard.exports import EXPORTS
@@ -111,7 +111,7 @@ def export_view(request: HttpRequest, event_id: int, kind: str) -> HttpResponseB
         raise Http404
     event = _get_event(request, event_id, export.permission)
     accounts.require_recent_authentication(request)
-    return stream_csv(f"{kind}-{event.slug}.csv", export.header, export.rows(event))
+    return respond_with_csv(request, request.user.pk, f"{kind}-{event.slug}.csv", export.header, export.rows(event))
 
 
 def home_context(user: Any) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from apps.accounts.models import SecurityEvent, User
 from apps.events import facade as events
 from apps.events.creation import create_event
 from apps.events.models import Organizer, Role
-from apps.kernel.http.csv_stream import safe_cell
+from apps.kernel.http.csv_download import safe_cell
 from apps.orders.models import Order, Ticket
 from tests.support import factories
 from tests.support.events.factories import spec
@@ -62,7 +62,7 @@ def dashboard(event: events.EventView) -> str:
 
 
 def rows_of(response: Any) -> list[dict[str, str]]:
-    text = b"".join(response.streaming_content).decode("utf-8-sig")
+    text = response.content.decode("utf-8-sig")
     return list(csv.DictReader(StringIO(text)))
 
 

@@ -1,0 +1,110 @@
+"""Cells of CSV downloads: no spreadsheet takes one for a formula."""
+
+import csv
+import gzip
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from io import StringIO
+
+import pytest
+from django.http.response import HttpResponseBase
+from django.test import RequestFactory
+
+from apps.kernel.http import csv_download, problems
+from apps.kernel.http.csv_download import Cell, respond_with_csv, safe_cell
+
+BEFORE = [
+    "",
+    " ",
+    "\t",
+    "\u00a0",
+    "\u200b",
+    "\u202e",
+    "\u200f",
+    "\u200d",
+    "\ufeff",
+    "\u2066\u200b ",
+    "\u3164",
+    "\u034f",
+]
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\uff1d"])
+@pytest.mark.parametrize("before", BEFORE)
+def test_a_formula_gets_an_apostrophe_also_after_invisible_characters(before: str, start: str) -> None:
+    safe = str(safe_cell(f"{before}{start}1+1"))
+    assert safe.startswith("'")
+    assert safe.replace("'", "") == f"{before}{start}1+1"
+
+
+@pytest.mark.parametrize("cell", ["Ann = Lee", "\u200fآن", "می\u200cنا", "", "\u200b", 7, None, "a-b", "a; b", "a, -b"])
+def test_other_cells_stay_as_they_are(cell: str | int | None) -> None:
+    assert safe_cell(cell) == cell
+
+
+@pytest.mark.parametrize("cell", ["|calc", "\u22121+1", "\ufe621"])
+def test_other_beginnings_that_a_spreadsheet_may_run_get_an_apostrophe(cell: str) -> None:
+    assert safe_cell(cell) == f"'{cell}"
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_no_part_of_a_cell_is_a_formula_whichever_delimiter_a_spreadsheet_expects(delimiter: str) -> None:
+    row = ["x;=cmd|'/C calc'!A0;y", "x\t=1+1", "x|=1+1", 'a";=1+1;"', "x\n=1+1", 'x;"=1+1"', 7]
+    text = download("ann", [row], header=["n;=1"]).content.decode("utf-8-sig")  # type: ignore[attr-defined]
+    for cells in csv.reader(StringIO(text, newline=""), delimiter=delimiter):
+        assert [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))] == []
+
+
+def download(
+    account: str, rows: Iterable[Sequence[Cell]], *, header: Sequence[str] = ("n",), method: str = "GET", **headers: str
+) -> HttpResponseBase:
+    request = RequestFactory().generic(method, "/", headers=headers)
+    return respond_with_csv(request, account, "orders.csv", header, rows)
+
+
+def test_each_account_has_one_file_at_a_time_and_keeps_no_other_from_one() -> None:
+    """Ann's file is being written while the others ask."""
+
+    def rows() -> Iterator[Sequence[Cell]]:
+        with pytest.raises(problems.Busy):
+            download("ann", [])
+        assert download("ben", [[1]]).content.endswith(b'"1"\r\n')  # type: ignore[attr-defined]
+        with ExitStack() as others:
+            for number in range(csv_download.WRITING_MAX - 1):
+                others.enter_context(csv_download._writing(number))
+            with pytest.raises(problems.Busy):
+                download("ben", [])
+        yield [2]
+
+    assert b'"2"' in download("ann", rows()).content  # type: ignore[attr-defined]
+    assert b'"3"' in download("ann", [[3]]).content, "her place is free once the file is written"  # type: ignore[attr-defined]
+
+
+def test_a_file_that_fails_leaves_its_place() -> None:
+    with pytest.raises(ZeroDivisionError):
+        download("ann", ([1 // 0] for _ in "a"))
+    assert download("ann", [[1]])
+
+
+def test_head_reads_no_row_and_needs_no_place() -> None:
+    rows = iter([[1]])
+    with csv_download._writing("ann"):
+        response = download("ann", rows, method="HEAD")
+    assert next(rows) == [1]
+    assert response["Content-Disposition"] == 'attachment; filename="orders.csv"'
+    assert "Content-Length" not in response
+
+
+def test_a_file_is_compressed_and_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [["abc"]] * 2_000
+    compressed = download("ann", rows, accept_encoding="gzip")
+    assert compressed["Content-Encoding"] == "gzip"
+    plain = download("ann", rows).content  # type: ignore[attr-defined]
+    assert gzip.decompress(compressed.content) == plain  # type: ignore[attr-defined]
+    monkeypatch.setattr(csv_download, "FILE_BYTES_MAX", len(plain) - 1)
+    assert download("ann", rows, accept_encoding="gzip")
+    with pytest.raises(csv_download.FileTooLarge):
+        download("ann", rows)
+    monkeypatch.setattr(csv_download, "WRITE_SECONDS_MAX", -1.0)
+    with pytest.raises(problems.Busy):
+        download("ann", rows)
