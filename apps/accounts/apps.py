@@ -11,12 +11,12 @@ class AccountsConfig(AppConfig):
         from apps.accounts.pages import mail
         from apps.accounts.sessions import account_sessions
         from apps.kernel import maintenance
-        from apps.kernel.mail import domain_pauses
+        from apps.kernel.mail import new_domains
         from apps.kernel.outbox import facade as outbox
         from apps.kernel.outbox.topic_groups import TopicGroup
 
         outbox.register_handler(mail.SEND_MAIL, mail.send, together_max=mail.SENDING_MAX, group=TopicGroup.MAIL)
-        domain_pauses.register_stranger_topic(mail.SEND_MAIL)
+        new_domains.register_stranger_topic(mail.SEND_MAIL)
         security_signals.connect()
         confirmed_addresses.connect()
         pending_address.connect()

@@ -1,5 +1,5 @@
-"""The kernel's tables: idempotent responses, token keys, health signals, audit and reconciliation results, and changes
-of public pages."""
+"""The kernel's tables: idempotent responses, token keys, health signals, domains that accept mails, audit and
+reconciliation results, and changes of public pages."""
 
 from datetime import datetime, timedelta
 
@@ -54,6 +54,19 @@ class MailCount(models.Model):
 
     def __str__(self) -> str:
         return f"{self.hour_count} in an hour, {self.day_count} in a day"
+
+
+class MailDomain(models.Model):
+    """A domain for which the mail server accepts mails (`accepted_domains`)."""
+
+    digest = models.CharField(max_length=64, primary_key=True, help_text="HMAC of the domain.")
+    accepted_at = models.DateTimeField()
+
+    class Meta:
+        indexes = [models.Index(fields=["accepted_at"], name="mail_domain_age")]
+
+    def __str__(self) -> str:
+        return f"{self.accepted_at:%Y-%m-%d %H:%M:%S}"
 
 
 class Signal(models.Model):

@@ -12,7 +12,7 @@ class OrdersConfig(AppConfig):
         from apps.accounts import facade as accounts
         from apps.events import facade as events
         from apps.kernel import maintenance
-        from apps.kernel.mail import domain_pauses
+        from apps.kernel.mail import new_domains
         from apps.orders import selectors, topics
         from apps.orders.cancellation import order_cancellation, oversell
         from apps.orders.checkout import guest_orders
@@ -39,7 +39,7 @@ class OrdersConfig(AppConfig):
             topics.SEND_TICKETS_AGAIN,
             topics.SEND_RETURN_NOTICE,
         ):
-            domain_pauses.register_stranger_topic(topic)
+            new_domains.register_stranger_topic(topic)
         events.provide_return_policies(policies.EventReturnPolicies())
         events.on_check_draft(draft_check.check_draft)
         events.provide_change_part(event_change.OrderChange())

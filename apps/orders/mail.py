@@ -17,7 +17,7 @@ from apps.accounts import facade as accounts
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import transactions
-from apps.kernel.mail import domain_pauses
+from apps.kernel.mail import domain_pauses, new_domains
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
 from apps.kernel.rate_limits import mail_caps
@@ -191,7 +191,7 @@ def send_within_cap(address: str, share: float, send: Callable[[], object]) -> N
         return
     message = outbox.handled_message()
     if message is not None:  # Asked before the mail is made: it may have a PDF.
-        domain_pauses.pauses.require_room([domain_pauses.domain_of(address)], message.topic)
+        domain_pauses.pauses.require_room([domain_pauses.domain_of(address)], new_domains.sender_of(message))
     mail_caps.send_within_cap(address, share, send)
 
 

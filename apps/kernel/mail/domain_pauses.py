@@ -6,126 +6,141 @@ then takes as long as EMAIL_TIMEOUT. Anyone can cause such mails, also to many n
 - while a domain pauses, its mails wait in the outbox; then one of them is tried;
 - a domain pauses only if the server has accepted a mail for another one at once within the last minute: otherwise the
   server itself is slow;
-- mails to domains for which the server has accepted none within the last hour use few threads. Those that strangers can
-  cause use others than the rest, and one of each topic, so that the topic's other threads send to known domains.
+- mails to new domains, for which the server has accepted none within the last month, use few threads, in turns
+  (`new_domains`). Those that strangers can cause use others than the rest, and one of each topic, so that the topic's
+  other threads send to known domains. A domain that takes long is new again.
 
-Each process has its own pauses.
+Each process has its own pauses; accepted domains are stored for all (`accepted_domains`).
 """
 
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from django.core.mail import EmailMessage
 
+from apps.kernel.mail import accepted_domains
+from apps.kernel.mail.new_domains import Sender, Turns
 from apps.kernel.outbox import facade as outbox
 
 SLOW_SECONDS = 5.0
 PAUSE_SECONDS = 60.0
-KNOWN_SECONDS = 3_600.0
-UNKNOWN_MAX, STRANGERS_UNKNOWN_MAX = 4, 3
-"""Mails to domains that are not known to be accepted, at once: those of most topics, and those that strangers cause,
-each of another topic."""
-UNKNOWN_WAIT_SECONDS, STRANGERS_UNKNOWN_WAIT_SECONDS = 2.0, 5.0
+QUICK_SECONDS = 3_600.0
+"""How long a domain counts as quick after a mail that was accepted at once."""
+DAY_SECONDS = 86_400.0
+"""Accepted domains are stored again and read again after a day."""
 DOMAINS_MAX = 10_000
 _SECOND_LEVEL = frozenset(("ac", "co", "com", "edu", "gov", "gv", "ne", "net", "nhs", "or", "org"))
 """Below two-letter domains, these are no names of owners."""
-_stranger_topics: set[str] = set()
 
 
-def register_stranger_topic(topic: str) -> None:
-    """Count the mails of this outbox topic among those that strangers can cause, for any address."""
-    _stranger_topics.add(topic)
+class StoredDomains(Protocol):
+    """Keeps accepted domains; see `accepted_domains`."""
+
+    def load(self, domains: Collection[str]) -> Collection[str]: ...
+    def store(self, domains: Collection[str]) -> None: ...
+    def forget(self, domains: Collection[str]) -> None: ...
 
 
 class DomainPauses:
     """The domains that pause, for threads. `clock`: seconds."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, stored: StoredDomains = accepted_domains) -> None:
         self._clock = clock
+        self._stored = stored
         self._lock = threading.Lock()
         self._until: dict[str, float] = {}
         """The end of a pause, of a domain or of all below one that has one owner."""
         self._accepted: dict[str, float] = {}
-        """When the server last accepted a mail for a domain."""
+        """When this process stored that the server accepts mails for a domain, or read that."""
         self._quick: dict[str, float] = {}
-        """When it last did so at once, also for domains below this one."""
-        self._unknown = 0
-        """Mails to unknown domains that are being sent, except those that strangers can cause."""
-        self._unknown_of_strangers: set[str] = set()
-        """The topics of those that strangers can cause."""
+        """When the server last accepted a mail at once, also for domains below this one."""
+        self._turns = Turns()
 
-    def require_room(self, domains: Collection[str], topic: str) -> None:
+    def require_room(self, domains: Collection[str], sender: Sender) -> None:
         """Raise what `sending` would raise now, for a caller that has yet to make the mail."""
+        are_new = not self._load(domains)
         begun = self._clock()
         with self._lock:
             self._require_no_pause(_names_of(domains), begun)
-            if self._is_unknown(domains, begun):
-                self._require_unknown_room(topic)
+            if are_new:
+                self._turns.require(sender, begun)
 
     @contextmanager
-    def sending(self, domains: Collection[str], topic: str = "") -> Iterator[None]:
-        """Send a mail of this outbox topic to these domains in the block. Raises outbox.RetryLater instead if one of
-        them pauses, or if too many mails to unknown domains are under way."""
+    def sending(self, domains: Collection[str], sender: Sender) -> Iterator[bool]:
+        """Send a mail to these domains in the block, which gets whether one of them is new. Raises outbox.RetryLater
+        instead if one of them pauses, or if other mails to new domains have their turn. Not in a transaction."""
+        are_new = not self._load(domains)
         begun, names = self._clock(), _names_of(domains)
         with self._lock:
             self._require_no_pause(names, begun)
-            is_unknown = self._is_unknown(domains, begun)
-            if is_unknown:
-                self._require_unknown_room(topic)
-                self._count_unknown(topic, 1)
+            if are_new:
+                self._turns.require(sender, begun)
+                self._turns.begin(sender, begun)
             for name in names & self._until.keys():
                 self._until[name] = begun + PAUSE_SECONDS  # The others wait for the result of this one.
         is_accepted = False
         try:
-            yield
+            yield are_new
             is_accepted = True
         finally:
             with self._lock:
-                if is_unknown:
-                    self._count_unknown(topic, -1)
-                self._note(domains, names, begun, is_accepted=is_accepted)
+                if are_new:
+                    self._turns.end(sender)
+                is_slow = self._note(domains, names, begun, is_accepted=is_accepted)
+            if is_slow:
+                self._forget(domains)
+            elif is_accepted:
+                self._store(domains)
 
     def _require_no_pause(self, names: set[str], now: float) -> None:
         wait = max((self._until[name] for name in names if name in self._until), default=now) - now
         if wait > 0:
             raise outbox.RetryLater(wait, "delayed: the mail server takes long for the recipient's domain")
 
-    def _is_unknown(self, domains: Collection[str], now: float) -> bool:
-        return not all(_is_within(self._accepted, domain, KNOWN_SECONDS, now) for domain in domains)
+    def _load(self, domains: Collection[str]) -> bool:
+        """Return whether the server is known to accept mails for all of these domains."""
+        now = self._clock()
+        with self._lock:
+            unknown = [domain for domain in domains if not _is_within(self._accepted, domain, DAY_SECONDS, now)]
+        if not unknown:
+            return True
+        found = self._stored.load(unknown)
+        with self._lock:
+            _keep_latest(self._accepted, found, now)
+        return len(found) == len(unknown)
 
-    def _require_unknown_room(self, topic: str) -> None:
-        seconds = UNKNOWN_WAIT_SECONDS
-        has_room = self._unknown < UNKNOWN_MAX
-        if topic in _stranger_topics:
-            seconds, of_strangers = STRANGERS_UNKNOWN_WAIT_SECONDS, self._unknown_of_strangers
-            has_room = topic not in of_strangers and len(of_strangers) < STRANGERS_UNKNOWN_MAX
-        if not has_room:
-            raise outbox.RetryLater(seconds, "delayed: other mails to new domains are being sent")
+    def _store(self, domains: Collection[str]) -> None:
+        now = self._clock()
+        with self._lock:
+            due = [domain for domain in domains if not _is_within(self._accepted, domain, DAY_SECONDS, now)]
+            _keep_latest(self._accepted, due, now)
+        if due:
+            self._stored.store(due)
 
-    def _count_unknown(self, topic: str, by: int) -> None:
-        if topic not in _stranger_topics:
-            self._unknown += by
-        elif by > 0:
-            self._unknown_of_strangers.add(topic)
-        else:
-            self._unknown_of_strangers.discard(topic)
+    def _forget(self, domains: Collection[str]) -> None:
+        with self._lock:
+            known = [domain for domain in domains if self._accepted.pop(domain, None) is not None]
+        if known:
+            self._stored.forget(known)
 
-    def _note(self, domains: Collection[str], names: set[str], begun: float, *, is_accepted: bool) -> None:
+    def _note(self, domains: Collection[str], names: set[str], begun: float, *, is_accepted: bool) -> bool:
+        """Note how long the mail took. Return whether its domain is slow."""
         now = self._clock()
         is_quick = now - begun < SLOW_SECONDS
-        if is_accepted:
-            _keep_latest(self._accepted, domains, now)
         if is_quick:
             for name in names:
                 self._until.pop(name, None)
             if is_accepted:
                 _keep_latest(self._quick, names, now)
-        elif len(domains) == 1 and self._has_quick_beside(names, now):
-            # Of several domains, any could be the slow one. All below a domain pause only if none of them was quick.
-            slow = {name for name in names if name in domains or not _is_within(self._quick, name, KNOWN_SECONDS, now)}
-            _keep_latest(self._until, slow, now + PAUSE_SECONDS)
+        if is_quick or len(domains) > 1 or not self._has_quick_beside(names, now):
+            return False  # Of several domains, any could be the slow one.
+        # All below a domain pause only if none of them was quick.
+        slow = {name for name in names if name in domains or not _is_within(self._quick, name, QUICK_SECONDS, now)}
+        _keep_latest(self._until, slow, now + PAUSE_SECONDS)
+        return True
 
     def _has_quick_beside(self, names: set[str], now: float) -> bool:
         return any(_is_within(self._quick, name, PAUSE_SECONDS, now) for name in self._quick.keys() - names)

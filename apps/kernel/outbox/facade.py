@@ -132,7 +132,13 @@ class WorkerLost(RuntimeError):
 
 
 class NotDelivered(Exception):
-    """Raised by a handler when the remote side failed: retried like any failure, logged without a traceback."""
+    """Raised by a handler when the remote side failed: retried like any failure, logged without a traceback. The next
+    attempt is `retry_seconds` later at least, and after `attempts_max` the message is given up, if its topic allows
+    more."""
+
+    def __init__(self, why: str, *, retry_seconds: float = 0, attempts_max: int | None = None) -> None:
+        super().__init__(why)
+        self.retry_seconds, self.attempts_max = retry_seconds, attempts_max
 
 
 class RetryLater(Exception):
@@ -519,7 +525,7 @@ def _handle(message: Message) -> Callable[[], None]:
             error,
             exc_info=has_trace,
         )
-        return partial(_end_failed, message, summary)
+        return partial(_end_failed, message, summary, error)
     finally:
         _handled.reset(handled)
     return partial(_end_list, [message], [])
@@ -530,11 +536,14 @@ def _end_postponed(message: Message, seconds: float, why: str) -> None:
         outbox_metrics.ended(message.topic, "later")
 
 
-def _end_failed(message: Message, error: str) -> None:
+def _end_failed(message: Message, summary: str, error: BaseException) -> None:
     topic = _topics.get(message.topic)
     attempts_max, backoff = (topic.attempts_max, topic.backoff) if topic else (ATTEMPTS_MAX, exponential_backoff())
     wait = backoff(message.attempts)
-    for (is_dead,) in _end_claim(_retry, message, backoff=wait, attempts_max=attempts_max, error=error):
+    if isinstance(error, NotDelivered):
+        wait = max(wait, timedelta(seconds=error.retry_seconds))
+        attempts_max = min(attempts_max, error.attempts_max or attempts_max)
+    for (is_dead,) in _end_claim(_retry, message, backoff=wait, attempts_max=attempts_max, error=summary):
         outbox_metrics.ended(message.topic, "given up" if is_dead else "failed")
 
 

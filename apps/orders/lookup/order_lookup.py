@@ -22,6 +22,7 @@ from apps.events import facade as events
 from apps.kernel import clock, rate_limits
 from apps.kernel.db import transactions
 from apps.kernel.http import client_address, problems
+from apps.kernel.mail import new_domains
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
 from apps.kernel.rate_limits import mail_caps
@@ -62,7 +63,11 @@ def request_order_list(request: HttpRequest, payload: Mapping[str, Any]) -> str:
         if wait:
             raise problems.RateLimited(wait)
         if not outbox.is_waiting(topics.SEND_ORDER_LIST, email):
-            outbox.publish(topics.SEND_ORDER_LIST, email, {"email": email})
+            outbox.publish(
+                topics.SEND_ORDER_LIST,
+                email,
+                {"email": email, new_domains.ORIGIN_FIELD: new_domains.origin_of(address)},
+            )
     return email
 
 

@@ -15,6 +15,7 @@ from django.db.models import Q
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import transactions
+from apps.kernel.mail import accepted_domains
 from apps.kernel.rate_limits import mail_caps
 from apps.orders.models import ERASED_DOMAIN, Invoice, Order, ProviderMessage
 from apps.orders.privacy import erasure
@@ -50,6 +51,7 @@ def kinds() -> list[Kind]:
         Kind("archived searches", events.SEARCHES_ARCHIVED_DAYS, events.delete_archived_searches),
         Kind("unused histories of searches", events.SEARCHES_COOKIE_DAYS, events.delete_unused_histories),
         Kind("mail counts", mail_caps.KEPT_DAYS, mail_caps.delete_counts),
+        Kind("domains that accept mails", accepted_domains.KEPT_DAYS, accepted_domains.delete_old),
     ]
 
 

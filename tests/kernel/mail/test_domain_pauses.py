@@ -1,29 +1,51 @@
 """Pauses of domains for which the mail server takes long."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 from django.core.mail import EmailMessage
 
-from apps.kernel.mail import domain_pauses, smtp_backend
+from apps.kernel import clock
+from apps.kernel.mail import accepted_domains, domain_pauses, new_domains, smtp_backend
 from apps.kernel.mail.domain_pauses import PAUSE_SECONDS, SLOW_SECONDS, DomainPauses
+from apps.kernel.mail.new_domains import STRANGERS_WAIT_SECONDS, WAIT_SECONDS, Sender
+from apps.kernel.models import MailDomain
 from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
+
+SENDER = Sender()
+
+
+class Stored:
+    """Accepted domains of all processes."""
+
+    def __init__(self) -> None:
+        self.domains: set[str] = set()
+
+    def load(self, domains: Collection[str]) -> Collection[str]:
+        return [domain for domain in domains if domain in self.domains]
+
+    def store(self, domains: Collection[str]) -> None:
+        self.domains |= set(domains)
+
+    def forget(self, domains: Collection[str]) -> None:
+        self.domains -= set(domains)
 
 
 class Mails:
     """Mails that take as long as the test says."""
 
-    def __init__(self) -> None:
+    def __init__(self, stored: Stored | None = None) -> None:
         self.now = 1_000.0
-        self.pauses = DomainPauses(lambda: self.now)
+        self.stored = stored or Stored()
+        self.pauses = DomainPauses(lambda: self.now, self.stored)
 
-    def send(self, *domains: str, seconds: float = 0.125, fails: bool = False, topic: str = "") -> float:
+    def send(self, *domains: str, seconds: float = 0.125, fails: bool = False, sender: Sender = SENDER) -> float:
         """Send a mail. Return the seconds for which it has to wait; 0 if it was tried."""
         try:
-            with self.pauses.sending(domains, topic):
+            with self.pauses.sending(domains, sender):
                 self.now += seconds
                 if fails:
                     raise TimeoutError
@@ -43,7 +65,7 @@ def test_a_domain_that_takes_long_pauses_and_then_one_mail_is_tried(fails: bool)
     assert mails.send("other.org", "slow.org") == PAUSE_SECONDS
     assert not mails.send("quick.org")
     mails.now += PAUSE_SECONDS
-    with mails.pauses.sending(["slow.org"]):
+    with mails.pauses.sending(["slow.org"], SENDER):
         assert mails.send("slow.org") == PAUSE_SECONDS, "the others wait for the result of this one"
     assert not mails.send("slow.org"), "it was quick again"
 
@@ -88,33 +110,92 @@ def test_a_mail_to_several_domains_lets_none_pause() -> None:
     assert not mails.send("one.org")
 
 
-def test_few_mails_to_domains_that_are_not_known_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(domain_pauses, "UNKNOWN_MAX", 2)
+def test_few_mails_to_new_domains_are_sent_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(new_domains, "OTHERS_MAX", 2)
     mails = Mails()
     mails.send("quick.org")
-    with mails.pauses.sending(["a.org"]), mails.pauses.sending(["b.org"]):
-        assert mails.send("c.org") == domain_pauses.UNKNOWN_WAIT_SECONDS
+    with mails.pauses.sending(["a.org"], SENDER), mails.pauses.sending(["b.org"], SENDER):
+        assert mails.send("c.org") == WAIT_SECONDS
         assert not mails.send("quick.org")
     assert not mails.send("c.org")
-    mails.now += domain_pauses.KNOWN_SECONDS
-    with mails.pauses.sending(["a.org"]), mails.pauses.sending(["b.org"]):
-        assert mails.send("quick.org") == domain_pauses.UNKNOWN_WAIT_SECONDS
 
 
-def test_mails_that_strangers_cause_to_unknown_domains_use_one_thread_of_each_topic_and_few_in_all() -> None:
+def test_accepted_domains_are_known_to_all_processes_until_they_take_long() -> None:
     mails = Mails()
-    lists, free, failed = topics.SEND_ORDER_LIST, topics.SEND_FREE_TICKETS, topics.SEND_FAILURE_NOTICE
+    mails.send("quick.org")
+    mails.send("slow.org", seconds=SLOW_SECONDS)
+    assert mails.stored.domains == {"quick.org"}
+    other = Mails(mails.stored)
+    assert other.pauses._load(["quick.org"])
+    mails.send("turned.org")
+    mails.now += domain_pauses.DAY_SECONDS
+    mails.send("quick.org")
+    mails.send("turned.org", seconds=SLOW_SECONDS, fails=True)
+    assert mails.stored.domains == {"quick.org"}, "turned.org is new again"
+
+
+def test_no_domain_is_forgotten_while_the_server_is_slow_for_all() -> None:
+    mails = Mails(stored := Stored())
+    mails.send("a.org", seconds=SLOW_SECONDS)
+    mails.send("a.org", seconds=SLOW_SECONDS, fails=True)
+    assert stored.domains == {"a.org"}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_stored_domains_are_digests_and_end_after_a_month() -> None:
+    accepted_domains.store(["b.org", "a.org"])
+    accepted_domains.store(["a.org"])
+    assert sorted(accepted_domains.load(["a.org", "b.org", "c.org"])) == ["a.org", "b.org"]
+    assert "org" not in str(list(MailDomain.objects.values_list("digest", flat=True)))
+    accepted_domains.forget(["b.org"])
+    MailDomain.objects.update(accepted_at=clock.now() - timedelta(days=accepted_domains.KEPT_DAYS))
+    assert accepted_domains.load(["a.org", "b.org"]) == []
+    assert (accepted_domains.delete_old(clock.now()), MailDomain.objects.count()) == (1, 0)
+
+
+def test_mails_that_strangers_cause_to_new_domains_use_one_thread_of_each_topic_and_few_in_all() -> None:
+    mails = Mails()
+    lists, free, failed, transfer = (
+        Sender(topic)
+        for topic in (
+            topics.SEND_ORDER_LIST,
+            topics.SEND_FREE_TICKETS,
+            topics.SEND_FAILURE_NOTICE,
+            topics.SEND_TRANSFER,
+        )
+    )
     assert not mails.send("known.org")
     with mails.pauses.sending(["a.org"], lists):
-        assert mails.send("b.org", topic=lists) == domain_pauses.STRANGERS_UNKNOWN_WAIT_SECONDS
-        assert not mails.send("known.org", topic=lists)
-        assert not mails.send("c.org", topic=topics.SEND_TICKETS)
+        assert mails.send("b.org", sender=lists) == STRANGERS_WAIT_SECONDS
+        assert not mails.send("known.org", sender=lists)
+        assert not mails.send("c.org", sender=Sender(topics.SEND_TICKETS))
         with mails.pauses.sending(["d.org"], free), mails.pauses.sending(["e.org"], failed):
             with pytest.raises(outbox.RetryLater):
-                mails.pauses.require_room(["f.org"], topics.SEND_TRANSFER)
-            mails.pauses.require_room(["known.org"], topics.SEND_TRANSFER)
-            mails.pauses.require_room(["f.org"], topics.SEND_TICKETS)
-    assert not mails.send("b.org", topic=lists)
+                mails.pauses.require_room(["f.org"], transfer)
+            mails.pauses.require_room(["known.org"], transfer)
+            mails.pauses.require_room(["f.org"], Sender(topics.SEND_TICKETS))
+    assert not mails.send("b.org", sender=lists)
+
+
+def test_one_client_delays_the_mails_of_others_to_new_domains_by_one_mail_only() -> None:
+    """The first client's mails, to many domains, ask all the time; the second client's asks once meanwhile."""
+    mails, topic = Mails(), topics.SEND_ORDER_LIST
+    many, one = Sender(topic, "many"), Sender(topic, "one")
+    with mails.pauses.sending(["dead-0.org"], many):
+        assert mails.send("dead-1.org", sender=many) == mails.send("new.org", sender=one) == STRANGERS_WAIT_SECONDS
+    assert mails.send("dead-1.org", sender=many) == STRANGERS_WAIT_SECONDS, "it is the turn of the other one"
+    assert not mails.send("new.org", sender=one)
+    assert not mails.send("dead-1.org", sender=many)
+
+
+def test_first_attempts_go_before_repeats() -> None:
+    mails, topic = Mails(), topics.SEND_ORDER_LIST
+    first, repeat = Sender(topic, "many"), Sender(topic, "other", is_repeat=True)
+    with mails.pauses.sending(["dead-0.org"], first):
+        assert mails.send("dead-1.org", sender=first) == mails.send("dead-2.org", sender=repeat) > 0
+    assert mails.send("dead-2.org", sender=repeat) > 0
+    mails.now += new_domains.WAITING_SECONDS_MAX
+    assert not mails.send("dead-2.org", sender=repeat), "the first attempt waits no longer"
 
 
 def test_few_domains_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +221,9 @@ def test_a_mail_to_a_paused_domain_waits_in_the_outbox_without_a_failure(
     mails.send("quick.org")
     mails.send("slow.org", seconds=SLOW_SECONDS)
     monkeypatch.setattr(domain_pauses, "pauses", mails.pauses)
-    monkeypatch.setattr(smtp_backend.EmailBackend, "_send_over_kept", lambda self, given: tried.append(given[0].to[0]))
+    monkeypatch.setattr(
+        smtp_backend.EmailBackend, "_send_over_kept", lambda self, given, seconds: tried.append(given[0].to[0])
+    )
 
     def send_to(address: str) -> Callable[[outbox.Message], None]:
         return lambda message: EmailMessage("Tickets", "", to=[address]).send() and None

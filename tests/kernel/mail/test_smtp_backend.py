@@ -9,9 +9,11 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from django.conf import settings as settings_of_django
 from django.core import mail
 
-from apps.kernel.mail import smtp_backend
+from apps.kernel import clock
+from apps.kernel.mail import domain_pauses, smtp_backend
 from apps.kernel.outbox import facade as outbox
 
 
@@ -34,6 +36,10 @@ class _Session(socketserver.StreamRequestHandler):
                 self.answer("250 accepted")
                 if closes:
                     return
+            elif verb == "RCPT" and "@silent." in line:
+                self.server.asked.append(line)
+                self.server.is_over.wait(10)
+                return
             elif verb == "RCPT" and "<north@" in line:
                 self.answer("550 no such mailbox")
             else:
@@ -51,6 +57,8 @@ class MailServer(socketserver.ThreadingTCPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Session)
         self.mails: list[Any] = []
+        self.asked: list[str] = []
+        self.is_over = threading.Event()
 
 
 @pytest.fixture
@@ -61,6 +69,7 @@ def server(settings: Any) -> Iterator[MailServer]:
         settings.EMAIL_BACKEND = "apps.kernel.mail.smtp_backend.EmailBackend"
         settings.EMAIL_HOST, settings.EMAIL_PORT = server.server_address
         yield server
+        server.is_over.set()
         smtp_backend._thread.kept = None
         server.shutdown()
         thread.join()
@@ -134,3 +143,30 @@ def test_a_mail_has_the_same_message_id_at_each_attempt(server: MailServer, monk
     assert (len(ids), len(set(ids))) == (3, 2), "the first mail twice"
     assert send() == 1
     assert server.mails[-1]["Message-ID"] not in ids
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_failed_mail_is_logged_without_a_traceback_and_one_to_a_silent_new_domain_is_repeated_late(
+    server: MailServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(smtp_backend, "NEW_RECIPIENT_SECONDS", 0.1)
+    monkeypatch.setattr(domain_pauses, "pauses", domain_pauses.DomainPauses())
+    monkeypatch.setattr(outbox, "_topics", {})
+    topic = f"test.{uuid4()}"
+    outbox.register_handler(topic, lambda message: send(message.body["to"]) and None)
+    with outbox.transactions.write():
+        for to in ("ann@silent.example", "north@example.org", "ann@example.org"):
+            outbox.publish(topic, to, {"to": to})
+    outbox.deliver()
+    assert [one["To"] for one in server.mails] == ["ann@example.org"]
+    assert [record.exc_info for record in caplog.records if "failed, attempt 1" in record.message] == [None, None]
+    waiting = {message.key: message for message in outbox.OutboxMessage.objects.filter(topic=topic, done_at=None)}
+    delays = {key: (one.available_at - one.claimed_at).total_seconds() for key, one in waiting.items()}
+    assert delays["north@example.org"] < 60 < smtp_backend.NEW_RECIPIENT_RETRY_SECONDS <= delays["ann@silent.example"]
+    outbox.OutboxMessage.objects.filter(pk=waiting["ann@silent.example"].pk).update(
+        attempts=smtp_backend.NEW_RECIPIENT_ATTEMPTS_MAX - 1, available_at=clock.now()
+    )
+    monkeypatch.setattr(settings_of_django, "EMAIL_TIMEOUT", 0.1)
+    outbox.deliver()
+    waiting["ann@silent.example"].refresh_from_db()
+    assert waiting["ann@silent.example"].dead_at is not None, "it was the last attempt"

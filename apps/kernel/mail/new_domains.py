@@ -1,0 +1,106 @@
+"""Turns of mails to new domains: those for which the mail server is not known to accept mails.
+
+A mail that may not be sent yet asks again a few seconds later. Of those that wait, first attempts go before repeats,
+and of these the one whose origin has had no turn for the longest time. So a client with mails to many domains that do
+not answer delays another client by one such mail, not by all of them.
+"""
+
+from typing import NamedTuple, TypeVar
+
+from apps.kernel import secret_key
+from apps.kernel.outbox import facade as outbox
+from apps.kernel.rate_limits import limits
+
+OTHERS_MAX, STRANGERS_MAX = 4, 3
+"""Mails to new domains that are sent at once: those of most topics, and those that strangers cause, each of another
+topic."""
+WAIT_SECONDS, STRANGERS_WAIT_SECONDS = 2.0, 5.0
+WAITING_SECONDS_MAX = 15.0
+"""A mail that has not asked for this long waits no longer: another process may have sent it."""
+KEPT_MAX = 1_000
+ORIGIN_FIELD = "origin"
+"""Of a message's body: a keyed digest of the network whose client asked for the mail, if that is known."""
+_ORIGIN_LENGTH = 16
+_Key = TypeVar("_Key")
+_stranger_topics: set[str] = set()
+
+
+def register_stranger_topic(topic: str) -> None:
+    """Count the mails of this outbox topic among those that strangers can cause, for any address."""
+    _stranger_topics.add(topic)
+
+
+class Sender(NamedTuple):
+    """What a mail is sent for."""
+
+    topic: str = ""
+    origin: str = ""
+    is_repeat: bool = False
+
+
+def origin_of(address: str) -> str:
+    """Return the origin of a mail that a client with this address asks for: the address, or for IPv6 its /48."""
+    network = limits.network_of(address)
+    return secret_key.keyed_digest("mail origin", limits.site_of(network) or network).hex()[:_ORIGIN_LENGTH]
+
+
+def sender_of(message: outbox.Message) -> Sender:
+    return Sender(message.topic, str(message.body.get(ORIGIN_FIELD, "")), message.attempts > 1)
+
+
+class Turns:
+    """The turns of this process. Not thread-safe. Times are seconds of one clock."""
+
+    def __init__(self) -> None:
+        self._others_count = 0
+        """Mails that are being sent, except those that strangers can cause."""
+        self._topics: set[str] = set()
+        """The topics of those that strangers can cause."""
+        self._asked_at: dict[Sender, float] = {}
+        """When the senders that wait asked last."""
+        self._began_at: dict[tuple[str, str], float] = {}
+        """When the latest turn of a topic and origin began."""
+
+    def require(self, sender: Sender, now: float) -> None:
+        """Raise outbox.RetryLater unless it is the turn of this sender."""
+        is_strangers = sender.topic in _stranger_topics
+        if is_strangers:
+            has_room = sender.topic not in self._topics and len(self._topics) < STRANGERS_MAX
+        else:
+            has_room = self._others_count < OTHERS_MAX
+        if has_room and not self._is_behind(sender, now):
+            return
+        _keep(self._asked_at, sender, now)
+        seconds = STRANGERS_WAIT_SECONDS if is_strangers else WAIT_SECONDS
+        raise outbox.RetryLater(seconds, "delayed: other mails to new domains are being sent")
+
+    def begin(self, sender: Sender, now: float) -> None:
+        self._asked_at.pop(sender, None)
+        _keep(self._began_at, (sender.topic, sender.origin), now)
+        if sender.topic in _stranger_topics:
+            self._topics.add(sender.topic)
+        else:
+            self._others_count += 1
+
+    def end(self, sender: Sender) -> None:
+        if sender.topic in _stranger_topics:
+            self._topics.discard(sender.topic)
+        else:
+            self._others_count -= 1
+
+    def _is_behind(self, sender: Sender, now: float) -> bool:
+        own = self._rank(sender)
+        return any(
+            other.topic == sender.topic and now - asked_at < WAITING_SECONDS_MAX and self._rank(other) < own
+            for other, asked_at in self._asked_at.items()
+        )
+
+    def _rank(self, sender: Sender) -> tuple[bool, float]:
+        return sender.is_repeat, self._began_at.get((sender.topic, sender.origin), float("-inf"))
+
+
+def _keep(times: dict[_Key, float], key: _Key, at: float) -> None:
+    times.pop(key, None)
+    times[key] = at
+    while len(times) > KEPT_MAX:
+        del times[next(iter(times))]
