@@ -91,25 +91,31 @@ def find_needed(person: Person) -> list[str]:
     found = Order.objects.filter(person.own_orders).order_by("placed_at", "pk")
     orders = [order for order in found if not order.is_erased]
     busy = _orders_with_money_under_way([order.pk for order in orders])
+    held = Ticket.objects.filter(transfer__in=_received(person), voided_at=None).exclude(
+        order__in=[order.pk for order in orders]
+    )
+    others = Order.objects.filter(pk__in=held.values("order")).order_by("placed_at", "pk")
+    # Read once: a person may have hundreds of orders for few events.
+    found_events = events.get_events_by_id({order.event_id for order in (*orders, *others)})
+
+    def needed_for(order: Order) -> str:
+        """Return the event and its end for which the order is needed; empty if the order is settled."""
+        event = found_events[order.event_id]
+        ends_at = event.starts_at + EVENT_LASTS
+        is_needed = order.status in Order.OPEN or (order.status in Order.STANDING and now < ends_at)
+        return f"{event.name} until {format_datetime(ends_at, event.timezone, DATE)}" if is_needed else ""
+
     reasons = []
     for order in orders:
         if order.status in Order.OPEN:
             reasons.append(f"Order {order.number} is still being paid.")
         elif order.pk in busy:
             reasons.append(f"A payment or refund of order {order.number} is still under way.")
-        elif not is_settled(order, now):
-            reasons.append(f"Order {order.number} is needed for {_name_and_end(order.event_id)}.")
-    others = Order.objects.exclude(pk__in=[order.pk for order in orders])
-    others = others.filter(tickets__transfers__in=_received(person)).distinct().order_by("placed_at", "pk")
-    held_for = [order.event_id for order in others if _held_tickets(person, order) and not is_settled(order, now)]
-    reasons += [f"A ticket from another person is needed for {_name_and_end(event_id)}." for event_id in held_for]
+        elif event := needed_for(order):
+            reasons.append(f"Order {order.number} is needed for {event}.")
+    reasons += [f"A ticket from another person is needed for {event}." for event in map(needed_for, others) if event]
     names = queue.events_of_live_entries(entries_of(person), now - EVENT_LASTS)
     return reasons + [f"The place in line for {name} is still in use." for name in names]
-
-
-def _name_and_end(event_id: int) -> str:
-    event = events.get_event_by_id(event_id)
-    return f"{event.name} until {format_datetime(event.starts_at + EVENT_LASTS, event.timezone, DATE)}"
 
 
 def _received(person: Person) -> QuerySet[TicketTransfer]:

@@ -194,6 +194,21 @@ def test_an_erased_order_is_sent_no_mail_and_its_credit_note_names_its_buyer(con
     assert_audit_clean()
 
 
+def test_what_is_still_needed_is_read_with_as_many_statements_for_many_orders_as_for_one(
+    concert: events.EventView,
+) -> None:
+    def count_statements() -> int:
+        someone = person_of_email(EMAIL)
+        with CaptureQueriesContext(connection) as statements:
+            assert erasure.find_needed(someone)
+        return len(statements)
+
+    bought(concert, ["hall-A-1"])
+    before = count_statements()
+    bought(concert, ["hall-A-2"]), bought(concert, ["hall-A-3"])
+    assert count_statements() == before
+
+
 @pytest.mark.slow
 def test_what_is_still_needed_stays_and_is_named(concert: events.EventView) -> None:
     """Tickets for an event to come, an order that is being paid, a refund under way, a visitor in line."""
