@@ -17,6 +17,8 @@ INTERVAL_SECONDS = 60.0
 POINTS_MAX = 8
 VIEWS_MIN = 10
 """Fewer views in an hour are no trend."""
+ADDRESS_VIEWS_MAX = 3
+"""Views of one address in an hour that a trend counts: one client could invent a trend of a small event."""
 SMOOTHING = 5.0
 """Views added to both sides of the comparison, so that a few views of an event that had none are no growth."""
 TRENDING_POINTS = 4
@@ -24,6 +26,7 @@ TRENDING_MAX = 4
 STALE = timedelta(minutes=10)
 
 _hourly_views = sql.load("apps.events", "hourly_views")
+_view_reach = sql.load("apps.events", "view_reach")
 
 
 def points_of(last_hour: int, usual_hour: float) -> int:
@@ -39,10 +42,14 @@ def update_trends() -> int:
     the search. Return how many events have views. Two processes at once write the same."""
     with connection.cursor() as cursor:
         rows = {event_id: (int(last), usual) for event_id, last, usual in _hourly_views.rows(cursor)}
+        growing = [event_id for event_id, (last, usual) in rows.items() if points_of(last, usual)]
+        reach = dict(_view_reach.rows(cursor, event_ids=growing, address_max=ADDRESS_VIEWS_MAX)) if growing else {}
     known = sorted(Event.objects.filter(pk__in=list(rows)).values_list("pk", flat=True))
     now = clock.now()
     trends = [
-        ViewTrend(event_id=pk, last_hour=last, usual_hour=usual, points=points_of(last, usual), at=now)
+        ViewTrend(
+            event_id=pk, last_hour=last, usual_hour=usual, points=points_of(min(last, reach.get(pk, 0)), usual), at=now
+        )
         for pk in known
         for last, usual in (rows[pk],)
     ]

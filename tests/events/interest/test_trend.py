@@ -11,13 +11,15 @@ from apps.events.search import index_writer
 from apps.kernel import clock
 from apps.kernel.fastpath import cache
 from tests.support import factories
+from tests.support.events.views import append, view
 
 
-def viewed(event: EventView, last_hour: int, usual_hour: int = 0) -> None:
+def viewed(event: EventView, last_hour: int, usual_hour: int = 0, address_count: int = 200) -> None:
     now = clock.process_now().replace(second=0, microsecond=0)
     ViewMinute.objects.create(
         event_id=event.id, minute=now, counted=last_hour, bots=0, staff=0, short=0, over_address_max=0, repeated=0
     )
+    append([view(event.id, person=number, address=number % address_count) for number in range(last_hour)])
     ViewDay.objects.create(event_id=event.id, day=now.date().fromordinal(now.toordinal() - 1), counted=168 * usual_hour)
 
 
@@ -45,6 +47,13 @@ def test_an_event_that_grows_ranks_before_a_larger_one_that_does_not(concert: Ev
     assert set(SearchDocument.objects.values_list("trend", flat=True)) == {0}
     cache.clear_all()
     assert "Trending now" not in Client().get("/").content.decode()
+
+
+@pytest.mark.parametrize(("address_count", "points"), [(1, 0), (3, 0), (4, 4)])
+def test_a_trend_needs_views_of_several_addresses(concert: EventView, address_count: int, points: int) -> None:
+    viewed(concert, 18, address_count=address_count)
+    update_trends()
+    assert dict(ViewTrend.objects.values_list("points", "last_hour")) == {points: 18}
 
 
 @pytest.mark.parametrize(("is_on", "last_hour", "shown"), [(True, 1_234, True), (True, 9, False), (False, 50, False)])
