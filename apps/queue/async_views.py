@@ -35,10 +35,26 @@ async def join(request: Request, slug: str) -> Reply:
     known = await async_caller.authenticate_for_event(request, event)
     body = await request.json_object()
     caller, secret = resolve_joining_caller(known, body)
-    access = None
-    if event.policy.presale is not None:
-        address = partial(client_address.address_from_scope, request.scope)
-        access = await get_access_async(event, caller, body.get("access_code"), address)
+    if event.policy.presale is None:
+        return await _join(request, event, caller, secret, body, None)
+    address = partial(client_address.address_from_scope, request.scope)
+    access = await get_access_async(event, caller, body.get("access_code"), address)
+    # A slot is taken only now: joins of a few clients that wait for a thread would hold all slots of the event.
+    await presale_limit.acquire(slug)
+    try:
+        return await _join(request, event, caller, secret, body, access)
+    finally:
+        presale_limit.leave(slug)
+
+
+async def _join(
+    request: Request,
+    event: events.EventView,
+    caller: Caller,
+    secret: str,
+    body: dict[str, Any],
+    access: PresaleAccess | None,
+) -> Reply:
     policy = await policies.get(event.id)
     if policy.is_off:
         network = recorded_network(event, partial(client_address.address_from_scope, request.scope))
@@ -105,13 +121,19 @@ async def status(request: Request, slug: str) -> Reply:
     return reply.with_body(answer)
 
 
-join_limit = ConcurrencyLimit(
-    "joins",
-    alone_max=JOINS_MAX,
-    waiting_max=JOINS_WAITING_MAX,
-    late_seconds=settings.OVERLOAD_WAIT_MS / 1_000,
-    find_key=events.cached_slug,
-)
+def _slug_without_presale(slug: str) -> str | None:
+    event = events.peek_event(slug)
+    return None if event is None or event.policy.presale is not None else slug
+
+
+_limits: dict[str, Any] = {
+    "alone_max": JOINS_MAX,
+    "waiting_max": JOINS_WAITING_MAX,
+    "late_seconds": settings.OVERLOAD_WAIT_MS / 1_000,
+}
+join_limit = ConcurrencyLimit("joins", find_key=_slug_without_presale, **_limits)
+presale_limit = ConcurrencyLimit("presale joins", find_key=events.cached_slug, **_limits)
+"""Joins of presales, which take a slot once their condition was checked."""
 
 ROUTES = (
     Route("POST", "events/<slug>/queue", join, "join", "join", join_limit),
