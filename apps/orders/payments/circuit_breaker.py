@@ -7,6 +7,7 @@ while payments fail.
 """
 
 import math
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,13 +19,15 @@ from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.kernel.outbox import facade as outbox
 from apps.orders.models import ProviderStanding
-from apps.orders.payments.providers.protocol import RequestFault
+from apps.orders.payments.providers.protocol import RequestFault, RequestsLimited
 from apps.queue import facade as queue
 
 FAULT_WINDOW_SECONDS = 60
 """Faults further apart than this are not consecutive."""
 TRIAL_PAUSE_SECONDS = 2
 """Pause of a caller while another caller tries the provider."""
+LIMITED_PAUSE_SECONDS = 4.0
+"""Pause of a call that the provider did not take because there were too many, at most; half of it at least."""
 
 _package = "apps.orders"
 _standing = sql.load(_package, "provider_standing")
@@ -83,9 +86,11 @@ def faults_of_available(provider: str, rows: Sequence[tuple[Any, ...]]) -> int |
 
 def record_fault(provider: str, error: BaseException) -> None:
     """Count one more consecutive fault, and commit. A missing or malformed response is a fault. A decline is not, and
-    neither is the refusal of a single request: then the provider has responded."""
+    neither is the refusal of a single request: then the provider has responded. If it refuses because there are too
+    many requests, only the waiting rooms count a failure, and admit fewer visitors."""
     if isinstance(error, RequestFault):
-        record_success(provider, 1)
+        queue.payment_faults.observe(1 if isinstance(error, RequestsLimited) else 0)
+        reset_faults(provider)
         return
     queue.payment_faults.observe(1)
     with transactions.write(), connection.cursor() as cursor:
@@ -128,11 +133,19 @@ def guard_call(provider: str) -> Iterator[None]:
 
 @contextmanager
 def postpone_if_unavailable() -> Iterator[None]:
-    """Within an outbox handler: if the circuit is open, retry the message after the provider's pause."""
+    """Within an outbox handler: if the circuit is open, retry the message after the provider's pause; if the provider
+    takes no more requests, after a short one."""
     try:
         yield
     except ProviderUnavailable as error:
         raise outbox.RetryLater(error.seconds, str(error)) from error
+    except RequestsLimited as error:
+        raise outbox.RetryLater(limited_pause_seconds(), str(error)) from error
+
+
+def limited_pause_seconds() -> float:
+    """Return the pause of a call that the provider did not take because there were too many."""
+    return random.uniform(0.5, 1) * LIMITED_PAUSE_SECONDS  # noqa: S311 - nothing secret
 
 
 def is_unavailable(provider: str) -> bool:

@@ -281,7 +281,7 @@ def _settle_alone(call: _Call, event: ProviderEvent) -> None:
 
 def _note_fault(call: _Call, error: BaseException) -> None:
     circuit_breaker.record_fault(call.provider, error)
-    seconds = charges.record_fault(call.payment_id)
+    seconds = charges.record_fault(call.payment_id, error)
     logger.warning("payment %s: no response from %s: %r", call.payment_id, call.provider, error)
     if seconds is None:
         _end([call])

@@ -22,7 +22,7 @@ from apps.orders.locks import lock_payment
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment
 from apps.orders.payments import circuit_breaker, settlement
 from apps.orders.payments.providers import get_provider
-from apps.orders.payments.providers.protocol import ChargeRequest, Kind, ProviderEvent
+from apps.orders.payments.providers.protocol import ChargeRequest, Kind, ProviderEvent, RequestsLimited
 from apps.orders.provider_sync.inbox import record_provider_answer
 
 logger = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ def _call_and_settle(payment_id: UUID) -> _ProviderCall | None:
         event = _call(step)
     except Exception as error:
         circuit_breaker.record_fault(step.provider, error)
-        seconds = record_fault(payment_id)
+        seconds = record_fault(payment_id, error)
         logger.warning("payment %s: no response from %s: %r", payment_id, step.provider, error)
         if seconds is None:
             return None
@@ -203,10 +203,11 @@ def charge_request(order: Order, payment: Payment) -> ChargeRequest:
     )
 
 
-def record_fault(payment_id: UUID) -> float | None:
+def record_fault(payment_id: UUID, error: BaseException) -> float | None:
     """Count a try without a response, and commit. Return the seconds until the next call, or None if this message makes
-    no further call. After the last try one more call cancels the charge. If that call fails too, the order fails, and
-    the reconciler's inquiries find out the state of the charge."""
+    no further call. A call that the provider did not take because there were too many is no try. After the last try one
+    more call cancels the charge. If that call fails too, the order fails, and the reconciler's inquiries find out the
+    state of the charge."""
     with transactions.write():
         locked = lock_payment(payment_id)
         if locked is None or locked.payment.status != Payment.Status.PENDING:
@@ -214,6 +215,8 @@ def record_fault(payment_id: UUID) -> float | None:
         order, payment, _ = locked
         if order.status not in Order.OPEN:
             return _pause_seconds(payment, clock.now()) or None
+        if isinstance(error, RequestsLimited):
+            return circuit_breaker.limited_pause_seconds()
         if payment.tries > ATTEMPTS_MAX:
             settlement.fail_order(order, Order.Reason.PROVIDER_AWAY)
             return None

@@ -14,9 +14,9 @@ from apps.orders import selectors, topics
 from apps.orders.cancellation import order_cancellation
 from apps.orders.checkout.checkout import check_out
 from apps.orders.models import Order, Payment, ProviderStanding, Refund, Ticket
-from apps.orders.payments import settlement
+from apps.orders.payments import circuit_breaker, settlement
 from apps.orders.payments.providers import sandbox
-from apps.orders.payments.providers.protocol import ProviderFault
+from apps.orders.payments.providers.protocol import ProviderFault, RequestsLimited
 from apps.orders.provider_sync import charges
 from apps.reservations import facade as reservations
 from tests.support.batches import wait_until
@@ -55,6 +55,7 @@ class Provider:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls: list[str] = []
         self.failing: set[str] = set()
+        self.error: type[ProviderFault] = ProviderFault
         for verb in ("charge", "find_charge", "cancel", "refund"):
             self._watch(monkeypatch, verb, getattr(sandbox.Sandbox, verb))
 
@@ -62,7 +63,7 @@ class Provider:
         def call(_: sandbox.Sandbox, *args: Any) -> Any:
             self.calls.append(verb)
             if verb in self.failing:
-                raise ProviderFault("no answer")
+                raise self.error("no answer")
             return real(_, *args)
 
         monkeypatch.setattr(sandbox.Sandbox, verb, call)
@@ -121,6 +122,36 @@ def test_after_three_tries_without_a_response_and_a_cancellation_the_order_fails
     assert "was not paid" in mail.outbox[-1].subject
     assert "did not answer" in mail.outbox[-1].body
     assert_audit_clean()
+
+
+def test_a_provider_that_takes_no_more_requests_uses_up_no_attempt_and_is_not_paused(provider) -> None:
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
+    provider.failing, provider.error = {"charge"}, RequestsLimited
+    deliver_outbox()
+    waiting = OutboxMessage.objects.get(topic=topics.CHARGE)
+    wait_seconds = (waiting.available_at - waiting.claimed_at).total_seconds()
+    assert 0 < wait_seconds <= circuit_breaker.LIMITED_PAUSE_SECONDS + 1
+    deliver_later(5)
+    assert provider.calls.count("charge") == 6
+    assert payment_of(order).faults_count == 0
+    assert circuit_breaker.list_unavailable() == []
+    provider.resume()
+    deliver_later()
+    assert status_of(order)[0] == "confirmed"
+    assert SandboxCharge.objects.count() == 1
+    assert_audit_clean()
+
+
+def test_a_refund_waits_while_the_provider_takes_no_more_requests(provider) -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1"]))
+    order_cancellation.refund_order(order.pk, "staff:1")
+    provider.failing, provider.error = {"refund"}, RequestsLimited
+    deliver_outbox()
+    waiting = OutboxMessage.objects.get(topic=topics.REFUND)
+    assert (waiting.attempts, waiting.dead_at) == (0, None)
+    provider.resume()
+    deliver_later()
+    assert Refund.objects.get().status == Refund.Status.SUCCEEDED
 
 
 def test_the_cancellation_finds_a_charge_whose_response_was_lost(provider, without_breaker) -> None:

@@ -14,8 +14,8 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.cancellation import order_cancellation
 from apps.orders.models import ComparedDay, Order, Payment, PaymentDifference, ProviderStanding, Refund
 from apps.orders.payments import circuit_breaker
-from apps.orders.payments.providers import sandbox
-from apps.orders.payments.providers.protocol import ProviderFault, RequestFault
+from apps.orders.payments.providers import sandbox, stripe
+from apps.orders.payments.providers.protocol import ProviderFault, RequestFault, RequestsLimited
 from apps.orders.provider_sync import daily_comparison, status_inquiries
 from apps.queue import facade as queue
 from tests.orders.checkout.test_payment_attempts import Provider, deliver_later, status_of
@@ -55,6 +55,15 @@ def test_the_refusal_of_one_request_is_a_response_and_no_fault() -> None:
     assert enter() == 2
     with pytest.raises(RequestFault), circuit_breaker.guard_call(NAME):
         raise RequestFault("Stripe refuses the request")
+    assert enter() == 0
+
+
+def test_too_many_requests_are_no_fault_but_the_waiting_rooms_count_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    observed: list[int] = []
+    monkeypatch.setattr(circuit_breaker.queue.payment_faults, "observe", observed.append)
+    fail(2)
+    circuit_breaker.record_fault(NAME, RequestsLimited("Stripe takes no more requests"))
+    assert observed == [1, 1, 1]
     assert enter() == 0
 
 
@@ -327,3 +336,8 @@ def test_readiness_and_metrics_report_a_resting_provider(settings) -> None:
     figures = operator.get("/metrics").content.decode()
     assert 'fairgate_payment_provider_resting{provider="sandbox"} 1.0' in figures
     assert 'fairgate_payment_provider_faults_count{provider="sandbox"} 3.0' in figures
+
+
+def test_stripes_429_is_no_fault() -> None:
+    with pytest.raises(RequestsLimited), stripe._translate_errors():
+        raise stripe.sdk.RateLimitError("Too many requests", http_status=429)

@@ -145,6 +145,10 @@ class RequestFault(ProviderFault):
     """The provider responds, and refuses this request. That is no reason to pause the provider for other requests."""
 
 
+class RequestsLimited(RequestFault):
+    """The provider responds, and takes no more requests at the moment. It has not executed this one."""
+
+
 class Headers(Protocol):
     """A request's headers by case-insensitive name."""
 

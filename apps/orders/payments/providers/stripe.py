@@ -36,6 +36,7 @@ from apps.orders.payments.providers.protocol import (
     RefundRequest,
     RefundState,
     RequestFault,
+    RequestsLimited,
 )
 
 logger = logging.getLogger(__name__)
@@ -189,6 +190,8 @@ def _translate_errors() -> Iterator[None]:
         yield
     except sdk.InvalidRequestError as error:
         raise RequestFault(f"Stripe refuses the request: {error.code or ''} {error}"[:500]) from error
+    except sdk.RateLimitError as error:
+        raise RequestsLimited(f"Stripe takes no more requests: {error.code or ''} {error}"[:500]) from error
     except sdk.StripeError as error:
         # The text contains no secret: the SDK masks keys, and card data never reaches us.
         raise ProviderFault(f"Stripe: {type(error).__name__} {error.code or ''} {error}"[:500]) from error
