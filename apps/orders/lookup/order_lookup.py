@@ -4,8 +4,9 @@ The request only schedules the mail. Whether the address has orders is read when
 without orders gets a mail that says so: neither the response nor its duration reveals anything.
 
 Anyone can request a mail to any address. So the mails that one network requests are capped, those to one recipient, and
-those of the whole site. Of the site's cap, mails that list nothing may use half: a flood of requests for invented
-addresses delays no buyer's mail.
+those of the whole site. Of the site's cap, mails that list nothing may use half, and those that list nothing paid three
+quarters: a flood of requests for invented addresses, or for those of free or unpaid orders, delays no mail to a person
+who has paid.
 """
 
 import logging
@@ -41,6 +42,8 @@ SHARE = 0.25
 """The part of a recipient's cap that these mails may use: anyone can request them for any address."""
 EMPTY_SHARE = 0.5
 """The part of the site's cap that mails without orders and tickets may use."""
+UNPAID_SHARE = 0.75
+"""The part of the site's cap that mails without a valid order or ticket that was paid for may use."""
 NETWORK_PER_HOUR_MAX, NETWORK_PER_DAY_MAX = 100, 400
 _KIND = "order list"
 
@@ -79,7 +82,9 @@ def send_order_list(message: Message) -> None:
     found = selectors.list_orders_of_address(email, clock.now(), ORDERS_MAX + 1)
     received = _list_received_tickets(email)
     is_empty = not (found or received)
-    wait = mail_caps.count_mail_of_site(_KIND, settings.ORDER_LISTS_PER_HOUR_MAX, EMPTY_SHARE if is_empty else 1)
+    is_paid = any(order.is_standing and order.total_minor for order in found) or any(one["is_paid"] for one in received)
+    share = EMPTY_SHARE if is_empty else 1 if is_paid else UNPAID_SHARE
+    wait = mail_caps.count_mail_of_site(_KIND, settings.ORDER_LISTS_PER_HOUR_MAX, share)
     if wait and is_empty:
         logger.warning("a list of orders without orders was dropped: the cap of the site is reached")
         return
@@ -119,6 +124,7 @@ def _list_received_tickets(email: str) -> list[dict[str, Any]]:
             "event": events.get_event_by_id(ticket.order.event_id),
             "label": ticket.label,
             "url": transfer_link(ticket.transfer_id),
+            "is_paid": ticket.order.total_minor > 0,
         }
         for ticket in tickets.order_by("-pk")[:TICKETS_MAX]
         if ticket.transfer_id is not None

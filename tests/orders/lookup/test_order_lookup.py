@@ -200,8 +200,22 @@ def test_the_site_sends_few_mails_in_an_hour_and_a_flood_for_invented_addresses_
         assert ask(EMAIL).status_code == 200
         assert len(delivered()) == (1 if number < 2 else 0)
     waiting = OutboxMessage.objects.get(topic=topics.SEND_ORDER_LIST, done_at=None)
-    assert (waiting.body, waiting.attempts) == ({"email": EMAIL}, 0)
+    assert (waiting.body["email"], waiting.attempts) == (EMAIL, 0)
     assert waiting.available_at > clock.now() + timedelta(minutes=30)
+
+
+def test_requests_for_unpaid_orders_delay_no_mail_to_a_person_who_has_paid(
+    concert: events.EventView, settings: Any
+) -> None:
+    settings.ORDER_LISTS_PER_HOUR_MAX = 4
+    buy(hold(concert, seats=["hall-A-1"]))
+    place_order(hold(concert, seats=["hall-A-2"]), email="unpaid@example.org")
+    deliver_outbox()
+    for number in range(4):
+        assert ask("unpaid@example.org").status_code == 200
+        assert len(delivered()) == (1 if number < 3 else 0), "three quarters of the cap"
+    assert ask(EMAIL).status_code == 200
+    assert [message.to for message in delivered()] == [[EMAIL]]
 
 
 def test_a_mail_that_its_recipients_cap_delays_uses_nothing_of_the_sites_cap(settings: Any) -> None:
