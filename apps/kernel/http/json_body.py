@@ -32,9 +32,19 @@ class JSONBody(JSONParser):
         return read_json(stream.read())
 
 
-def read_json(raw: bytes, *, values_max: int = VALUES_MAX) -> Any:
+class JSONBodyOfAnyText(JSONBody):
+    """Parses like JSONBody, but accepts text that PostgreSQL cannot store. The view calls `require_storable` for each
+    part, so that one such part does not refuse the others."""
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
+    ) -> Any:
+        return read_json(stream.read(), is_any_text=True)
+
+
+def read_json(raw: bytes, *, values_max: int = VALUES_MAX, is_any_text: bool = False) -> Any:
     """Return the value in these bytes. Raises MalformedBody, also for more than about `values_max` values (separators
-    between them are counted, those in texts too), and Invalid."""
+    between them are counted, those in texts too), and, unless `is_any_text`, Invalid."""
     if sum(map(raw.count, _SEPARATORS)) > values_max:
         raise problems.MalformedBody(f"The body has more than {values_max:,} values.")
     value = _read_plain(raw)
@@ -46,8 +56,13 @@ def read_json(raw: bytes, *, values_max: int = VALUES_MAX) -> Any:
         raise problems.MalformedBody("The body is nested too deeply.") from error
     except ValueError as error:  # Not UTF-8, not JSON, or a number of thousands of digits.
         raise problems.MalformedBody from error
-    _check(value, NESTING_MAX)
+    _check(value, NESTING_MAX, is_any_text=is_any_text)
     return value
+
+
+def require_storable(value: Any) -> None:
+    """Raise Invalid if the parsed value contains text that PostgreSQL cannot store."""
+    _check(value, NESTING_MAX)
 
 
 def _read_plain(raw: bytes) -> Any:
@@ -98,16 +113,16 @@ def _no_constant(name: str) -> None:
 _decoder = json.JSONDecoder(object_pairs_hook=object_of_unique_names, parse_constant=_no_constant)
 
 
-def _check(value: Any, depth_left: int) -> None:
+def _check(value: Any, depth_left: int, *, is_any_text: bool = False) -> None:
     if depth_left == 0:
         raise problems.MalformedBody("The body is nested too deeply.")
     if isinstance(value, str):
-        if not sql.is_text(value):
+        if not (is_any_text or sql.is_text(value)):
             raise problems.Invalid("text must not contain NUL or half of a surrogate pair")
     elif isinstance(value, dict):
         for name, inner in value.items():
-            _check(name, depth_left)
-            _check(inner, depth_left - 1)
+            _check(name, depth_left, is_any_text=is_any_text)
+            _check(inner, depth_left - 1, is_any_text=is_any_text)
     elif isinstance(value, list):
         for inner in value:
-            _check(inner, depth_left - 1)
+            _check(inner, depth_left - 1, is_any_text=is_any_text)

@@ -8,8 +8,14 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.events import facade as events
+from apps.kernel.db import sql
 from apps.kernel.http import problems
-from apps.kernel.http.json_body import get_json_object, refuse_unknown_fields
+from apps.kernel.http.json_body import (
+    JSONBodyOfAnyText,
+    get_json_object,
+    refuse_unknown_fields,
+    require_storable,
+)
 from apps.kernel.http.openapi import NO_STORE_HEADERS
 from apps.orders.checkin.check_in import SCANS_MAX, scan
 from apps.orders.checkin.counts import count_entered
@@ -61,6 +67,9 @@ class CheckIn(APIView):
 
 
 class CheckInBatch(APIView):
+    # A QR code can have any text: a scan that cannot be stored refuses no other.
+    parser_classes = (JSONBodyOfAnyText,)
+
     @extend_schema(
         operation_id="check_in_batch",
         tags=["door"],
@@ -77,6 +86,7 @@ class CheckInBatch(APIView):
         found = events.get_event(event)
         keeper = authenticate_doorkeeper(request, found)
         body = get_json_object(request)
+        require_storable(list(body))
         refuse_unknown_fields(body, ("scans",))
         scans = body.get("scans")
         if not isinstance(scans, list) or not 1 <= len(scans) <= SCANS_MAX:
@@ -86,8 +96,10 @@ class CheckInBatch(APIView):
 
 def _check_in_one(event: events.EventView, keeper: Doorkeeper, sent: Any) -> dict[str, Any]:
     scan_id = sent.get("scan_id") if isinstance(sent, dict) else None
-    result: dict[str, Any] = {"scan_id": scan_id if isinstance(scan_id, str) else "", "answer": None, "problem": None}
+    is_text = isinstance(scan_id, str) and sql.is_text(scan_id)
+    result: dict[str, Any] = {"scan_id": scan_id if is_text else "", "answer": None, "problem": None}
     try:
+        require_storable(sent)
         parsed = read_scan(sent, door=keeper.door)
         result["answer"] = to_contract(event, scan(event, parsed, keeper.who, only_own=keeper.only_own))
     except problems.Problem as problem:

@@ -125,6 +125,21 @@ def test_a_batch_is_decided_in_order_and_a_bad_scan_blocks_no_other(client, tick
     assert ticket.checked_in_at is not None
 
 
+def test_a_scan_that_cannot_be_stored_blocks_no_other_of_its_batch(client, ticket) -> None:
+    scans = [
+        {"scan_id": "scan-0001", "code": "a\x00b"},
+        {"scan_id": "scan-\ud800", "code": ticket.code},
+        {"scan_id": "scan-0003", "code": ticket.code, "\ud800": 1},
+        {"scan_id": "scan-0004", "code": ticket.code},
+    ]
+    headers = bearer()
+    answers = send(client, headers, f"{PATH}/batch", scans=scans).json()["answers"]
+    assert [each["problem"] and each["problem"]["type"] for each in answers] == ["invalid"] * 3 + [None]
+    assert [each["scan_id"] for each in answers] == ["scan-0001", "", "scan-0003", "scan-0004"]
+    assert answers[3]["answer"]["outcome"] == "welcome"
+    assert send(client, headers, f"{PATH}/batch", **{"\ud800": 1}).status_code == 422
+
+
 def test_a_batch_has_no_other_fields(client, concert) -> None:
     answer = send(client, bearer(), f"{PATH}/batch", scans=[{}], scan=7)
     assert (answer.status_code, answer.json()["errors"]) == (422, {"scan": "unknown field"})
