@@ -3,15 +3,23 @@
 from django import forms
 from django.core.validators import EmailValidator
 
+_INTERNAL_DOMAINS = frozenset(
+    ("corp", "home", "internal", "intranet", "lan", "local", "localdomain", "localhost", "private")
+)
+"""Last labels of names of local networks, none of which exists on the internet. `home.arpa` is another such name."""
+
 
 class _AddressValidator(EmailValidator):
-    """Django's check, but the domain must be a name with a dot. Django also accepts `localhost` and addresses of hosts
-    (`a@[127.0.0.1]`), with which anyone could let the mail server send to its own network."""
+    """Django's check, but the domain must be a name with a dot that is not one of a local network. Django also accepts
+    `localhost` and addresses of hosts (`a@[127.0.0.1]`), with which anyone could let the mail server send to its own
+    network."""
 
     domain_allowlist: list[str] = []
 
     def validate_domain_part(self, domain_part: str) -> bool:
-        return self.domain_regex.match(domain_part) is not None
+        name = domain_part.lower()
+        is_internal = name.rpartition(".")[2] in _INTERNAL_DOMAINS or f".{name}".endswith(".home.arpa")
+        return not is_internal and self.domain_regex.match(domain_part) is not None
 
 
 check_address = _AddressValidator()
