@@ -43,6 +43,7 @@ class _TimedRecipients(smtplib.SMTP):
 
     def rcpt(self, recip: str, options: Sequence[str] = ()) -> tuple[int, bytes]:
         assert self.sock is not None
+        before = self.sock.gettimeout()
         if self.recipient_seconds is not None:
             self.sock.settimeout(self.recipient_seconds)
         try:
@@ -51,7 +52,7 @@ class _TimedRecipients(smtplib.SMTP):
             if isinstance(error.__context__, TimeoutError):
                 raise RecipientTimedOut("the server has not answered RCPT") from error
             raise
-        self.sock.settimeout(self.timeout)
+        self.sock.settimeout(before)
         return answer
 
 
