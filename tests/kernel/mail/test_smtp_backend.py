@@ -167,6 +167,7 @@ def test_a_failed_mail_is_logged_without_a_traceback_and_one_to_a_silent_new_dom
         attempts=smtp_backend.NEW_RECIPIENT_ATTEMPTS_MAX - 1, available_at=clock.now()
     )
     monkeypatch.setattr(settings_of_django, "EMAIL_TIMEOUT", 0.1)
+    smtp_backend._thread.kept = None
     outbox.deliver()
     waiting["ann@silent.example"].refresh_from_db()
     assert waiting["ann@silent.example"].dead_at is not None, "it was the last attempt"
