@@ -73,7 +73,7 @@ def schedule(name: str, email: str, context: dict[str, Any], address: str) -> No
         return
     user = context.get("user")
     body = {"mail": name, "email": email, "user": user.pk if isinstance(user, User) else None}
-    body[new_domains.ORIGIN_FIELD] = new_domains.origin_of(address)
+    body[new_domains.ORIGIN_FIELD] = mail_caps.origin_of(address)
     rate = settings.RATE_LIMITS["mail"][1]
     with transaction.atomic():
         if rate is not None and not mail_caps.take_mail(group, email, rate):

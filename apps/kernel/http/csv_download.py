@@ -90,7 +90,7 @@ def respond_with_csv(
     return response
 
 
-_places = threading.Lock()
+_lock = threading.Lock()
 _accounts: set[Hashable] = set()
 """The accounts for which this process writes a file."""
 
@@ -98,7 +98,7 @@ _accounts: set[Hashable] = set()
 @contextmanager
 def _writing(account: Hashable) -> Iterator[None]:
     """Take a place for a file of this account in the block. Raises problems.Busy."""
-    with _places:
+    with _lock:
         if account in _accounts:
             raise problems.Busy("Another file is being prepared for you. Try again in a moment.")
         if len(_accounts) >= WRITING_MAX:
@@ -107,7 +107,7 @@ def _writing(account: Hashable) -> Iterator[None]:
     try:
         yield
     finally:
-        with _places:
+        with _lock:
             _accounts.remove(account)
 
 

@@ -7,9 +7,7 @@ not answer delays another client by one such mail, not by all of them.
 
 from typing import NamedTuple, TypeVar
 
-from apps.kernel import secret_key
 from apps.kernel.outbox import facade as outbox
-from apps.kernel.rate_limits import limits
 
 OTHERS_MAX, STRANGERS_MAX = 4, 3
 """Mails to new domains that are sent at once: those of most topics, and those that strangers cause, each of another
@@ -19,8 +17,7 @@ WAITING_SECONDS_MAX = 15.0
 """A mail that has not asked for this long waits no longer: another process may have sent it."""
 KEPT_MAX = 1_000
 ORIGIN_FIELD = "origin"
-"""Of a message's body: a keyed digest of the network whose client asked for the mail, if that is known."""
-_ORIGIN_LENGTH = 16
+"""Of a message's body: a digest of the network whose client asked for the mail (`mail_caps.origin_of`), if known."""
 _Key = TypeVar("_Key")
 _stranger_topics: set[str] = set()
 
@@ -36,12 +33,6 @@ class Sender(NamedTuple):
     topic: str = ""
     origin: str = ""
     is_repeat: bool = False
-
-
-def origin_of(address: str) -> str:
-    """Return the origin of a mail that a client with this address asks for: the address, or for IPv6 its /48."""
-    network = limits.network_of(address)
-    return secret_key.keyed_digest("mail origin", limits.site_of(network) or network).hex()[:_ORIGIN_LENGTH]
 
 
 def sender_of(message: outbox.Message) -> Sender:

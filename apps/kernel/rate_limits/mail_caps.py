@@ -18,6 +18,7 @@ from apps.kernel.rate_limits import address_caps, limits, mailboxes
 
 KEPT_DAYS = 2
 _BATCH_MAX = 10_000
+_ORIGIN_LENGTH = 16
 _count_mail = sql.load("apps.kernel", "count_mail")
 _mail_wait = sql.load("apps.kernel", "mail_wait")
 _uncount_mail = sql.load("apps.kernel", "uncount_mail")
@@ -88,6 +89,12 @@ def _count(recipient: str, hour_max: int | None, day_max: int | None) -> float:
             return 0
         rows = _mail_wait.rows(cursor, **given)
     return max(1.0, float(rows[0][0])) if rows else 1.0
+
+
+def origin_of(address: str) -> str:
+    """Return a keyed digest of the network of a client that asks for a mail: of the address, or for IPv6 of its /48."""
+    network = limits.network_of(address)
+    return secret_key.keyed_digest("mail origin", limits.site_of(network) or network).hex()[:_ORIGIN_LENGTH]
 
 
 def take_mail(purpose: str, address: str, rate: tuple[float, int]) -> bool:

@@ -69,7 +69,7 @@ def request_order_list(request: HttpRequest, payload: Mapping[str, Any]) -> str:
             outbox.publish(
                 topics.SEND_ORDER_LIST,
                 email,
-                {"email": email, new_domains.ORIGIN_FIELD: new_domains.origin_of(address)},
+                {"email": email, new_domains.ORIGIN_FIELD: mail_caps.origin_of(address)},
             )
     return email
 
