@@ -85,6 +85,7 @@ def main() -> None:
 def _make_order(count: int, number: int) -> Document:
     event = SimpleNamespace(
         name="Späte Förderung: Łódź", venue_name="Théâtre des Champs-Élysées", city="Łódź", timezone="Europe/Paris",
+        address_line="Théâtre des Champs-Élysées, Łódź",
         starts_at=datetime(2030, 6, 1, 18, tzinfo=UTC), doors_at=None,
     )  # fmt: skip
     tickets = [

@@ -46,6 +46,8 @@ ROWS = {
     "recents": "recents",
     "checkout": "orders.checkouts",
     "sale": "orders.sales",
+    "messages": "orders.messages",
+    "sale-growth": "orders.growth",
     "overload": "under_load.overload",
 }
 # Seats, old reservations, visitors waiting; each size ten times the one before.
@@ -62,6 +64,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS_MIN)
     parser.add_argument("--seconds", type=int, default=2, help="length of each slice")
     parser.add_argument("--rows", default=",".join(ROWS), help="only these; results are not written then")
+    parser.add_argument("--orders", default="1000,100000", help="row sale-growth: the orders in each of its databases")
     options = parser.parse_args()
     chosen = options.rows.split(",")
     if unknown := [row for row in chosen if row not in ROWS]:
@@ -73,7 +76,8 @@ def main() -> int:
     folder.chmod(0o755)  # The servers may run as another account.
     begun = time.monotonic()
     try:
-        findings, failed = measure(folder, chosen, options.rounds, options.seconds)
+        orders = tuple(map(int, options.orders.split(",")))
+        findings, failed = measure(folder, chosen, options.rounds, options.seconds, orders)
     except (SuiteFailed, ServersFailed) as error:
         print(f"make bench: {error}", file=sys.stderr)
         return 1
@@ -93,7 +97,9 @@ def main() -> int:
     return int(bool(below or failed))
 
 
-def measure(folder: Path, chosen: list[str], rounds: int, seconds: int) -> tuple[dict[str, Findings], list[str]]:
+def measure(
+    folder: Path, chosen: list[str], rounds: int, seconds: int, orders: tuple[int, ...]
+) -> tuple[dict[str, Findings], list[str]]:
     """Return the findings of each row, and the rows that could not run."""
     found: dict[str, Findings] = {}
     failed: list[str] = []
@@ -106,7 +112,7 @@ def measure(folder: Path, chosen: list[str], rounds: int, seconds: int) -> tuple
         deployment = made[MEASURED]
         postgres_alone.create_tables(deployment)
         until.enter_context(systems.running(deployment))
-        bench = Bench(servers, deployment, made, ready, rounds, seconds, folder)
+        bench = Bench(servers, deployment, made, ready, rounds, seconds, folder, orders)
         print(f"  {time.monotonic() - begun:.0f} s", flush=True)
         for row in chosen:
             begun = time.monotonic()

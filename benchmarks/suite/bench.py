@@ -35,6 +35,8 @@ class Bench:
     rounds: int
     seconds: int
     folder: Path
+    orders: tuple[int, ...] = ()
+    """The numbers of orders in the databases of row sale-growth."""
     shares: list[float] = field(default_factory=list)
     """The load generator's processor time in each slice, as a share of one processor."""
 

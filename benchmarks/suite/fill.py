@@ -90,7 +90,7 @@ def fill(folder: Path, seats: int, old: int, waiting: int, small_events: int) ->
     for number in range(small_events):
         # The first event is also measured alone, and the first ten as a group.
         buyers = BUYERS if number == 0 else BUYERS // 10 if number < 10 else BUYERS // small_events
-        show = _small_event(f"show-{number:02}", FLOOR)
+        show = make_small_event(f"show-{number:02}", FLOOR)
         halls.admit_buyers(show.event, range(buyers))
         _set_head(show.event.id, buyers)
         _write(folder / f"{show.event.slug}.tokens", tokens(show.event, buyers))
@@ -110,7 +110,7 @@ def fill(folder: Path, seats: int, old: int, waiting: int, small_events: int) ->
 
     rooms.make_full_room("line", waiting)
 
-    gone = _small_event("gone", 500)
+    gone = make_small_event("gone", 500)
     halls.admit_buyers(gone.event, range(GONE_BUYERS))
     _set_head(gone.event.id, GONE_BUYERS)
     place = {"event_id": gone.event.id, "section_id": gone.floor.id, "category_id": gone.floor.category_id}
@@ -136,7 +136,7 @@ def fill(folder: Path, seats: int, old: int, waiting: int, small_events: int) ->
     return facts
 
 
-def _small_event(slug: str, floor: int) -> Any:
+def make_small_event(slug: str, floor: int) -> Any:
     from apps.events import facade as events
     from apps.events.creation import EventSpec, GeneralAdmission, create_event
     from apps.kernel import clock

@@ -1,5 +1,6 @@
-"""Rows orders and sale: orders confirmed end to end over HTTP (hold, checkout, charge, provider's message, tickets),
-compared with holds of two named seats, by rate and by processor time.
+"""Rows orders, sale and sale-commits: orders confirmed end to end over HTTP (hold, checkout, charge, provider's
+message, tickets, polls), compared with holds of two named seats, by rate and by processor time; and the transactions
+that a sale takes.
 
 `mailer` runs after each slice, not in it: mail catches up afterwards, and its processor time is apart. What the
 processes use without any load is measured first and left out of both sides.
@@ -7,6 +8,7 @@ processes use without any load is measured first and left out of both sides.
 
 import asyncio
 import secrets
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -17,7 +19,7 @@ from benchmarks.suite import restore, systems
 from benchmarks.suite.bench import BUYERS, Bench
 from benchmarks.suite.errors import SuiteFailed
 from benchmarks.suite.load import raw_requests
-from benchmarks.suite.results import Findings, compare, in_turn
+from benchmarks.suite.results import Fact, Findings, compare, in_turn
 from benchmarks.suite.systems import Deployment
 from benchmarks.support import purchases
 
@@ -25,6 +27,10 @@ EVENT = "sales"
 SALES = 2 * BUYERS
 """In each slice."""
 IDLE_SECONDS = 5.0
+COMMITS_MAX = 8.0
+"""Transactions of PostgreSQL for a sale, those that it shares with others counted in part."""
+STATISTICS_SECONDS = 1.2
+"""Sessions report their transactions to PostgreSQL's statistics at most this late."""
 IDLE_SHARE_MAX = 0.5
 """Processes that use less of one processor than this are not starting any more."""
 START_SECONDS_MAX = 60.0
@@ -35,6 +41,12 @@ _PENDING = """
 SELECT count(*) FROM outbox_outboxmessage
 WHERE done_at IS NULL AND dead_at IS NULL AND topic NOT IN ('orders.ask', 'orders.reconcile_payment')
 """
+_TRANSACTIONS = """
+SELECT xact_commit, pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+FROM pg_stat_database
+WHERE datname = current_database()
+"""
+"""Those that were committed, and those that wrote: only these have an id."""
 
 
 def run(bench: Bench) -> Findings:
@@ -45,14 +57,14 @@ def run(bench: Bench) -> Findings:
         )
         found = _measure(bench)
         with bench.profiled("sale", deployment):
-            _Slices(bench).sell()
+            Slices(bench).sell()
     del deployment.processes["worker"]
     _send_mails(bench)
     return found
 
 
 def _measure(bench: Bench) -> Findings:
-    slices = _Slices(bench)
+    slices = Slices(bench)
     rates = in_turn(bench.rounds, {"orders": slices.sell, "holds": slices.hold}, bench.say)
     title = "orders confirmed over HTTP, 128 buyers, two seats each, mail afterwards ÷ holds of two named seats"
     # The first of each is the warm-up.
@@ -64,20 +76,46 @@ def _measure(bench: Bench) -> Findings:
                 "sale", "processor of a sale, mail apart ÷ of a hold of two named seats", of_sales, of_holds,
                 acceptable=12, goal=6, better="lower", unit="ms",
             ),
-        ]
+            compare(
+                "sale-commits", "transactions of a sale, polls and its part of batches included ÷ 8",
+                slices.of_commits[-bench.rounds :], [COMMITS_MAX] * bench.rounds,
+                acceptable=1, goal=1, better="lower", unit="",
+            ),
+        ],
+        [
+            Fact(
+                "Row sale",
+                f"{statistics.median(slices.of_writes[-bench.rounds :]):.2f} transactions of a sale write; it takes "
+                f"{statistics.median(slices.of_site[-bench.rounds :]):.2f} ms of processor time of the site",
+            )
+        ],
     )  # fmt: skip
 
 
-class _Slices:
-    def __init__(self, bench: Bench) -> None:
+class Slices:
+    """Slices of sales and of holds on the bench's deployment, whose `worker` runs."""
+
+    def __init__(self, bench: Bench, *, send_mails: bool = True) -> None:
+        """`send_mails`: whether the mails of a slice are sent after it. Otherwise they stay in the outbox."""
         self._bench, self._deployment = bench, bench.deployment
+        self._sends_mails = send_mails
         self.of_sales: list[float] = []
         """Milliseconds of processor time of a sale, by slice."""
         self.of_holds: list[float] = []
+        self.of_commits: list[float] = []
+        """Transactions of a sale, by slice."""
+        self.of_writes: list[float] = []
+        self.of_site: list[float] = []
+        """Milliseconds of processor time of the site for a sale, by slice."""
         self._wait_until_started()
+        transactions = self._transactions()
         begun, before = time.monotonic(), self._processor()
         time.sleep(IDLE_SECONDS)
-        self._idle = (self._processor() - before) / (time.monotonic() - begun)
+        seconds = time.monotonic() - begun
+        self._idle = (self._processor() - before) / seconds
+        self._idle_transactions = [
+            (after - one) / seconds for one, after in zip(transactions, self._transactions(), strict=True)
+        ]
 
     def _wait_until_started(self) -> None:
         """Wait until `worker` has started: what its start takes is no idle use."""
@@ -94,6 +132,11 @@ class _Slices:
         """Return the processor seconds of our processes and of PostgreSQL so far."""
         roots = [process.pid for process in self._deployment.processes.values()]
         return sum(map(_seconds_of, [*roots, self._bench.servers.cluster.pid]))
+
+    def _transactions(self) -> Sequence[int]:
+        """Return how many transactions PostgreSQL has committed in this database, and how many wrote something."""
+        with self._deployment.ledger() as on:
+            return on.execute(_TRANSACTIONS).fetchall()[0]
 
     def _spent(self, act: Callable[[], int]) -> tuple[float, int]:
         """Return the milliseconds of processor time for each of what `act` counts, and the count."""
@@ -113,9 +156,21 @@ class _Slices:
             ended = asyncio.run(_buy(self._deployment.web_port, tokens, seats))
             return SALES
 
+        transactions, at = self._transactions(), time.monotonic()
+        site = _seconds_of(self._deployment.processes["site"].pid)
         spent, _ = self._spent(act)
         self.of_sales.append(spent)
-        _send_mails(self._bench)
+        self.of_site.append(1_000 * (_seconds_of(self._deployment.processes["site"].pid) - site) / SALES)
+        time.sleep(STATISTICS_SECONDS)
+        seconds = time.monotonic() - at
+        commits, writes = (
+            (after - before - idle * seconds) / SALES
+            for before, after, idle in zip(transactions, self._transactions(), self._idle_transactions, strict=True)
+        )
+        self.of_commits.append(commits)
+        self.of_writes.append(writes)
+        if self._sends_mails:
+            _send_mails(self._bench)
         return SALES / (ended - begun)
 
     def hold(self) -> float:
