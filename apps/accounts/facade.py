@@ -24,7 +24,8 @@ from apps.accounts.second_factor.codes import lacks_required_factor
 from apps.accounts.sessions.batch_authentication import (
     AccountCredentials,
     authenticate_batch,
-    read_claims,
+    authenticate_batch_with,
+    guess_account_id,
     session_key_of,
 )
 from apps.accounts.staff.reauthentication import (
@@ -52,12 +53,14 @@ __all__ = [
     "accounts_of_address",
     "after_log_in",
     "authenticate_batch",
+    "authenticate_batch_with",
     "before_log_in",
     "confirmed_address",
     "confirmed_addresses",
     "delete_signed_in_cookie",
     "erase_account",
     "export_account",
+    "guess_account_id",
     "has_unconfirmed_sign_up",
     "is_current",
     "is_revoked",
@@ -66,7 +69,6 @@ __all__ = [
     "list_staff_links",
     "provide_personal_data",
     "provide_staff_links",
-    "read_claims",
     "record_personal_data_read",
     "record_staff_action",
     "require_recent_authentication",

@@ -1,12 +1,15 @@
-"""Authenticates many sessions and account tokens with two queries, for the fast path.
+"""Authenticates many sessions and account tokens in one round trip, for the fast path.
 
 Each call checks against PostgreSQL, so that closing an account, changing a password and ending a session take effect at
 once. Only valid credentials are accepted: the site responds to others, and deletes the cookie.
+
+A process remembers which account a session was of, so that the account's row is read together with the session's. That
+is only a guess of what to read: the session's own data decides, and another account is read in a second round trip, as
+is that of a session that this process has not seen before.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -21,6 +24,7 @@ from apps.accounts.passwords.backend import PATH as PASSWORD_BACKEND
 from apps.accounts.tokens.account_tokens import ACCOUNT_ID_MAX, AccessToken
 from apps.kernel import clock
 from apps.kernel.db import sql
+from apps.kernel.fastpath import cache
 from apps.kernel.http.sessions import SessionStore, stored_key
 
 _sessions = sql.load("apps.accounts", "sessions_by_key")
@@ -29,6 +33,8 @@ _ACCOUNT_COLUMNS = ("id", "password", "is_active", "date_joined", "token_version
 """In the order of the model's fields, which `from_db` expects."""
 _SESSION_KEY = re.compile(r"[a-z0-9]{8,40}")
 """The form of Django's session keys. Other values are not looked up: an invalid one would fail its whole batch."""
+REMEMBERED_MAX = 10_000
+"""Sessions whose account a process remembers."""
 
 
 class AccountCredentials(NamedTuple):
@@ -44,44 +50,80 @@ def session_key_of(cookies: Mapping[str, str]) -> str | None:
     return key if _SESSION_KEY.fullmatch(key) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
-    """The accounts that credentials name, in the order of the credentials, not verified yet: `verify` does that with
-    the rows of `accounts_call`, which the caller can read together with others."""
+class _SessionAccounts:
+    """The accounts that sessions were of when this process last read them, by the session's stored key."""
 
-    claimed: list[tuple[int | None, AccessToken | str]]
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
 
-    @property
-    def account_ids(self) -> set[int]:
-        return {account_id for account_id, _ in self.claimed if account_id is not None}
+    def clear(self) -> None:
+        self._ids.clear()
 
-    def accounts_call(self) -> sql.Call:
-        return _active_accounts.call(ids=list(self.account_ids))
+    def get(self, session_key: str) -> int | None:
+        return self._ids.get(stored_key(session_key))
 
-    def verify(self, rows: Sequence[tuple[Any, ...]]) -> list[User | None]:
-        """Return the active account of each of the credentials, in order; None if the site has to decide. Only the
-        account's id, version and date are loaded."""
-        accounts = {row[0]: User.from_db("default", _ACCOUNT_COLUMNS, row) for row in rows}
-        found = [(accounts.get(account_id or 0), proof) for account_id, proof in self.claimed]
-        return [account if account is not None and _is_current(account, proof) else None for account, proof in found]
+    def remember(self, session_key: str, account_id: int) -> None:
+        if len(self._ids) >= REMEMBERED_MAX:
+            self.clear()
+        self._ids[stored_key(session_key)] = account_id
 
 
-def read_claims(batch: Sequence[AccountCredentials]) -> Claims:
-    """Return the accounts that these credentials name, in order. Reads their sessions. Blocks."""
-    sessions = _load_sessions([one.session_key for one in batch if one.session_key])
-    claimed = [
-        _parse_token(one.token) if one.token else _parse_session(sessions.get(one.session_key, {})) for one in batch
-    ]
-    return Claims(claimed if PASSWORD_BACKEND in settings.AUTHENTICATION_BACKENDS else [(None, "")] * len(batch))
+_session_accounts = cache.register(_SessionAccounts())
+
+
+def guess_account_id(session_key: str) -> int | None:
+    """Return the id of the account that the session was of when this process last read it; proves nothing."""
+    return _session_accounts.get(session_key)
 
 
 def authenticate_batch(batch: Sequence[AccountCredentials]) -> list[User | None]:
-    """Return the active account of each of these credentials, as `Claims.verify` does. Blocks."""
-    claims = read_claims(batch)
-    if not claims.account_ids:
-        return claims.verify([])
+    """Return the active account of each of these credentials, in order; None if the site has to decide. Only the
+    account's id, version and date are loaded. Blocks."""
+    return authenticate_batch_with(batch, lambda _: ())[0]
+
+
+def authenticate_batch_with(
+    batch: Sequence[AccountCredentials], calls_for: Callable[[Collection[int]], Sequence[sql.Call]]
+) -> tuple[list[User | None], list[tuple[Any, ...]]]:
+    """Like `authenticate_batch`, and return also the rows of `calls_for(account ids)`, which are read together with the
+    accounts: also rows of accounts that the credentials do not prove, so use those of the returned accounts only."""
+    if PASSWORD_BACKEND not in settings.AUTHENTICATION_BACKENDS:
+        batch = [AccountCredentials()] * len(batch)
+    store = SessionStore()
+    tokens = {one.token: _parse_token(one.token) for one in batch if one.token}
+    keys = {stored_key(one.session_key): one.session_key for one in batch if one.session_key and not one.token}
+    guesses = map(_session_accounts.get, keys.values())
+    expected = {account_id for account_id in (*guesses, *(one for one, _ in tokens.values())) if account_id is not None}
+    reads = [_sessions.call(keys=list(keys), now=clock.process_now())] if keys else []
     with connection.cursor() as cursor:
-        return claims.verify(sql.execute_batch(cursor, [claims.accounts_call()])[0].rows)
+        results = [result.rows for result in sql.execute_batch(cursor, [*reads, *_calls(expected, calls_for)])]
+        sessions = {keys[key]: _parse_session(store.decode(data)) for key, data in (results.pop(0) if keys else ())}
+        accounts = list(results.pop(0)) if expected else []
+        further = [row for rows in results for row in rows]
+        missing = {account_id for account_id, _ in sessions.values() if account_id is not None} - expected
+        if missing:
+            read, *others = sql.execute_batch(cursor, _calls(missing, calls_for))
+            accounts += read.rows
+            further += [row for other in others for row in other.rows]
+    claims = [tokens[one.token] if one.token else sessions.get(one.session_key, (None, "")) for one in batch]
+    for one, (account_id, _) in zip(batch, claims, strict=True):
+        if account_id is not None and not one.token:
+            _session_accounts.remember(one.session_key, account_id)
+    return _verify(claims, accounts), further
+
+
+def _calls(ids: Collection[int], calls_for: Callable[[Collection[int]], Sequence[sql.Call]]) -> list[sql.Call]:
+    """Return the statements that read these accounts, if there are any, and what belongs to them."""
+    return [*([_active_accounts.call(ids=list(ids))] if ids else []), *calls_for(ids)]
+
+
+def _verify(
+    claims: Sequence[tuple[int | None, AccessToken | str]], rows: Sequence[tuple[Any, ...]]
+) -> list[User | None]:
+    """Return the account of each claim, if it is active and the claim is of its present version."""
+    accounts = {row[0]: User.from_db("default", _ACCOUNT_COLUMNS, row) for row in rows}
+    found = [(accounts.get(account_id or 0), proof) for account_id, proof in claims]
+    return [account if account is not None and _is_current(account, proof) else None for account, proof in found]
 
 
 def _is_current(account: User, proof: AccessToken | str) -> bool:
@@ -89,17 +131,6 @@ def _is_current(account: User, proof: AccessToken | str) -> bool:
     if isinstance(proof, str):
         return constant_time_compare(proof, account.get_session_auth_hash())
     return proof.is_current(account)
-
-
-def _load_sessions(keys: Sequence[str]) -> Mapping[str, dict[str, Any]]:
-    """Return the data of these sessions, without those that have ended."""
-    if not keys:
-        return {}
-    store = SessionStore()
-    stored = {stored_key(key): key for key in keys}
-    with connection.cursor() as cursor:
-        rows = _sessions.rows(cursor, keys=list(stored), now=clock.process_now())
-    return {stored[key]: store.decode(data) for key, data in rows}
 
 
 def _parse_session(session: Mapping[str, Any]) -> tuple[int | None, AccessToken | str]:

@@ -1,14 +1,16 @@
 """Reads of recent searches on the fast path. `api_views` answers the same call on the site.
 
-Each read gets its header from PostgreSQL, in a batch with the check of its session, and the list from Redis (see the
-package's docstring). While Redis is away or behind, PostgreSQL has the list, too.
+Each read gets its header from PostgreSQL, in a batch with the check of its session, and the list from Redis at the same
+time (see the package's docstring): a browser's cookie names the copy, and the account of a session that this process
+has read before is guessed. A wrong guess costs another read. While Redis is away or behind, PostgreSQL has the list,
+too.
 """
 
 import asyncio
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from django.conf import settings
-from django.db import connection
 
 from apps.accounts import facade as accounts
 from apps.events.recents import history, redis_copy
@@ -42,15 +44,15 @@ async def recent_searches(request: Request, _: str) -> Reply:
     question = _question(request)
     if question is None:
         return private_reply(Recents().document())
-    # The key of a browser's copy is known before its header: both are read at the same time.
-    copy = asyncio.create_task(_copies.ask(question.browser)) if question.browser else None
+    expected = question.browser or _guess_owner(question.session_key)
+    copy = asyncio.create_task(_copies.ask(expected)) if expected else None
     try:
         found = await _headers.ask(question)
         if found is None:
             raise ForwardToSite
         if not found.header or not found.is_on:
             return private_reply(Recents(is_on=found.is_on).document())
-        return private_reply((await _read(found, copy)).document())
+        return private_reply((await _read(found, copy if found.owner == expected else None)).document())
     finally:
         if copy is not None:
             copy.cancel()
@@ -66,6 +68,12 @@ def _question(request: Request) -> _Question | None:
         return _Question(session_key, "")
     browser = browser_owner(request)
     return None if browser is None else _Question("", browser.name)
+
+
+def _guess_owner(session_key: str) -> str:
+    """Return the owner that the session had when this process last read it; empty if it has not."""
+    account_id = accounts.guess_account_id(session_key)
+    return "" if account_id is None else account_owner(account_id).name
 
 
 async def _read(found: _Found, copy: "asyncio.Task[Any] | None") -> Recents:
@@ -88,17 +96,16 @@ async def load_copies(owners: list[str]) -> list[Any]:
 def load_headers(questions: list[_Question]) -> list[_Found | None]:
     """Return the header of each owner, in order; None if the site has to decide about the session. Blocks."""
     sessions = [one.session_key for one in questions if one.session_key]
-    claims = accounts.read_claims([accounts.AccountCredentials(key) for key in sessions])
-    claimed = [account_owner(account_id).name for account_id in claims.account_ids]
-    # The headers of claimed accounts are read together with what proves the claims, and used if they are proven.
-    calls = [history.headers_call([*claimed, *(one.browser for one in questions if one.browser)])]
-    calls += [claims.accounts_call()] if claimed else []
-    with connection.cursor() as cursor:
-        headers_read, *accounts_read = sql.execute_batch(cursor, calls)
-    users = claims.verify(accounts_read[0].rows if accounts_read else [])
+    browsers = [one.browser for one in questions if one.browser]
+
+    def headers_of(account_ids: Collection[int]) -> list[sql.Call]:
+        return [history.headers_call([*(account_owner(one).name for one in account_ids), *browsers])]
+
+    # The headers are read together with what proves the accounts, and used if these are proven.
+    users, rows = accounts.authenticate_batch_with([accounts.AccountCredentials(key) for key in sessions], headers_of)
     by_session = {key: account_owner(user.pk).name for key, user in zip(sessions, users, strict=True) if user}
     owners = [by_session.get(one.session_key) if one.session_key else one.browser for one in questions]
-    headers = history.headers_in(headers_read.rows)
+    headers = history.headers_in(rows)
     return [None if owner is None else _Found(owner, *headers.get(owner, ("", True))) for owner in owners]
 
 

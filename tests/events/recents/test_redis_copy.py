@@ -5,14 +5,18 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.test import Client
 from redis import Redis
 
 from apps.accounts.models import User
+from apps.accounts.sessions import batch_authentication
 from apps.events.models import RecentSearch, SearchHistory
 from apps.events.recents import history, redis_copy
 from apps.events.recents.owners import Owner, account_owner
 from apps.kernel import redis
+from apps.kernel.db import sql
+from apps.kernel.fastpath.request import ForwardToSite
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
 from tests.support.api_client import Api
@@ -167,6 +171,31 @@ def test_an_account_is_read_by_its_session_and_an_ended_session_by_the_site(read
     User.objects.update(is_active=False)
     response = fast.get("/search/recents")
     assert (response.status_code, response.json()["searches"]) == (200, [])
+
+
+def test_a_known_session_is_read_in_one_round_trip_and_a_wrong_guess_of_its_account_is_corrected(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The guess only says what to read early: the session itself decides whose searches these are."""
+    ann, ben = (User.objects.create_user(name) for name in ("ann", "ben"))
+    for user, text in ((ann, "jazz"), (ben, "opera")):
+        history.record(account_owner(user.pk), text)
+    deliver_outbox()
+    client = Client()
+    client.force_login(ann)
+    cookies = {name: morsel.value for name, morsel in client.cookies.items()}
+    session_key = cookies[settings.SESSION_COOKIE_NAME]
+    batches = []
+    execute_batch = sql.execute_batch
+    monkeypatch.setattr(sql, "execute_batch", lambda *args: batches.append(1) or execute_batch(*args))
+    for guess, trips in ((None, 2), (ann, 1), (ben, 2), (ann, 1)):
+        if guess is not None:
+            batch_authentication._session_accounts.remember(session_key, guess.pk)
+        batches.clear()
+        assert (reader.searches(cookies), len(batches)) == (["jazz"], trips)
+    client.logout()
+    with pytest.raises(ForwardToSite):
+        reader.read(cookies)
 
 
 def test_a_log_in_has_the_copy_written_in_the_background() -> None:
