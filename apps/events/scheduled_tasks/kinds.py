@@ -1,12 +1,15 @@
-"""The kinds of tasks of this app: publish an event, post an announcement, archive announcements."""
+"""The kinds of tasks of this app: publish an event, post an announcement, archive announcements. And the check that a
+task acts for a member only while the member may do the same."""
 
 from django import forms
 from django.db import transaction
 
+from apps.accounts import facade as accounts
 from apps.events import event_views, publication
 from apps.events.announcements import archive, service
 from apps.events.models import Event
 from apps.events.models.announcements import TEXT_CHARACTERS_MAX
+from apps.events.organizers.membership_backend import is_permitted
 from apps.kernel import clock
 from apps.kernel.scheduler import facade as scheduler
 
@@ -16,7 +19,8 @@ ARCHIVE = "events.archive"
 
 
 def register() -> None:
-    """Register the kinds of tasks of this app."""
+    """Register the kinds of tasks of this app, and the check of permissions of all kinds."""
+    scheduler.register_permission_check(require_permitted)
     scheduler.register_task(
         PUBLISH, _publish, label="Publish the event", permission="events.change_event", idempotent=True,
         lock_ms=publication.PUBLISH_LOCK_MS, statement_ms=publication.PUBLISH_STATEMENT_MS,
@@ -43,6 +47,17 @@ class AnnouncementParams(scheduler.TaskParams):
             return service.plain_text(self.cleaned_data["text"])
         except service.AnnouncementRefused as error:
             raise forms.ValidationError(str(error)) from error
+
+
+def require_permitted(run: scheduler.Run, permission: str) -> None:
+    """Raise TaskFailed unless the run's account is active and has the permission for the run's event."""
+    user = accounts.User.objects.filter(pk=run.account_id or 0, is_active=True).first()
+    event = Event.objects.only("organizer").filter(pk=run.event_id).first()
+    if user is None or event is None or not is_permitted(user, permission, event):
+        raise scheduler.TaskFailed(
+            f"{run.who} may no longer do this for the event, so nothing was changed. A member who may do it can run it "
+            "again, or change the task to take it over"
+        )
 
 
 def _publish(run: scheduler.Run) -> str:

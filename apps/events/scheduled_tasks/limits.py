@@ -41,6 +41,7 @@ def schedule_task(
     *,
     scope: scheduler.Scope,
     who: str,
+    account_id: int,
     key: str | None = None,
 ) -> int:
     """Schedule a task of an event and return its id; of several calls with one key, as of a double click, only the
@@ -50,16 +51,22 @@ def schedule_task(
         publication.lock_event(scope.event_id)
         if key is None or not ScheduledTask.objects.filter(key=key).exists():
             _require_room(scope.event_id)
-        return scheduler.add_task(kind, params, schedule, scope=scope, who=who, key=key)
+        return scheduler.add_task(kind, params, schedule, scope=scope, who=who, account_id=account_id, key=key)
 
 
 def change_task(
-    event_id: int, task_id: int, params: Mapping[str, Any], schedule: scheduler.Schedule, *, who: str
+    event_id: int,
+    task_id: int,
+    params: Mapping[str, Any],
+    schedule: scheduler.Schedule,
+    *,
+    who: str,
+    account_id: int,
 ) -> None:
     """Change and enable a task of this event. Raises TaskNotFound, Invalid, and Problem at TASKS_MAX."""
     with transactions.write():
         _require_room(event_id, task_id)
-        scheduler.apply_change(task_id, params, schedule, who=who)
+        scheduler.apply_change(task_id, params, schedule, who=who, account_id=account_id)
 
 
 def enable_task(event_id: int, task_id: int) -> None:

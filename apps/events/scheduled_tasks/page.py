@@ -166,6 +166,11 @@ def _parse_id(text: str) -> int | None:
     return int(text) if is_number else None
 
 
+def _person(request: HttpRequest) -> dict[str, Any]:
+    """Return the name and account of the user, for which the task will act."""
+    return {"who": request.user.get_username(), "account_id": request.user.pk}
+
+
 def _scope(event: StaffEvent) -> scheduler.Scope:
     return scheduler.Scope(event.id, event.organizer_id)
 
@@ -184,7 +189,7 @@ def _submitted(request: HttpRequest, event: StaffEvent) -> tuple[dict[str, Any],
 def _schedule(request: HttpRequest, event: StaffEvent) -> str:
     found, params, schedule = _submitted(request, event)
     limits.schedule_task(
-        found["kind"].name, params, schedule, scope=_scope(event), who=request.user.get_username(),
+        found["kind"].name, params, schedule, scope=_scope(event), **_person(request),
         key=f"form:{found['form_key']}" if request.POST.get("form_key") else None,
     )  # fmt: skip
     return "The task is scheduled."
@@ -194,7 +199,7 @@ def _change(request: HttpRequest, event: StaffEvent) -> str:
     found, params, schedule = _submitted(request, event)
     if found["task"] is None:
         raise PermissionDenied
-    limits.change_task(event.id, found["task"].pk, params, schedule, who=request.user.get_username())
+    limits.change_task(event.id, found["task"].pk, params, schedule, **_person(request))
     return "The task was changed."
 
 
@@ -224,7 +229,7 @@ def _run_again(request: HttpRequest, event: StaffEvent) -> str:
     run_id = _parse_id(request.POST.get("run", ""))
     if run_id is None or not TaskRun.objects.filter(pk=run_id, task=task).exists():
         raise Http404
-    scheduler.run_again(run_id, who=request.user.get_username())
+    scheduler.run_again(run_id, **_person(request))
     return "The task runs again."
 
 

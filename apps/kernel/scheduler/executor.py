@@ -15,7 +15,7 @@ from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.observability import log_context
 from apps.kernel.scheduler import runs
-from apps.kernel.scheduler.registry import TaskFailed, TaskKind, find_kind
+from apps.kernel.scheduler.registry import TaskFailed, TaskKind, find_kind, require_permitted
 from apps.kernel.scheduler.runs import Attempt
 
 logger = logging.getLogger(__name__)
@@ -55,6 +55,7 @@ def _run_handler(attempt: Attempt, kind: TaskKind) -> None:
         run = runs.lock(attempt)
         if run is None:
             return
+        require_permitted(run, kind)
         result = kind.handler(run) or ""
         runs.succeed(attempt, result)
 

@@ -1,6 +1,7 @@
 """Schedules tasks, changes and cancels them, and runs failed ones again: the interface for the apps above.
 
-The kind of a task checks its parameters; whether a person may schedule it is checked by the page.
+The kind of a task checks its parameters; whether a person may schedule it is checked by the page, and again at each
+run, by the account that the page names.
 """
 
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ from apps.kernel.scheduler.registry import (
     find_kind,
     get_kind,
     kinds,
+    register_permission_check,
     register_task,
 )
 
@@ -51,6 +53,7 @@ __all__ = [
     "kinds",
     "read_plan",
     "register_hand_over",
+    "register_permission_check",
     "register_task",
     "run_again",
     "schedule_task",
@@ -103,14 +106,23 @@ class Schedule:
         return minute
 
 
-def schedule_task(kind: str, params: Mapping[str, Any], schedule: Schedule, *, scope: Scope, who: str) -> int:
+def schedule_task(
+    kind: str, params: Mapping[str, Any], schedule: Schedule, *, scope: Scope, who: str, account_id: int | None = None
+) -> int:
     """Schedule a task and return its id. Raises Invalid, which names each wrong parameter."""
     with transactions.write():
-        return add_task(kind, params, schedule, scope=scope, who=who)
+        return add_task(kind, params, schedule, scope=scope, who=who, account_id=account_id)
 
 
 def add_task(
-    kind: str, params: Mapping[str, Any], schedule: Schedule, *, scope: Scope, who: str, key: str | None = None
+    kind: str,
+    params: Mapping[str, Any],
+    schedule: Schedule,
+    *,
+    scope: Scope,
+    who: str,
+    account_id: int | None = None,
+    key: str | None = None,
 ) -> int:
     """Like `schedule_task`, in the caller's transaction. A second call with the same key adds nothing and returns the
     first one's task; with other content it raises Invalid."""
@@ -121,7 +133,8 @@ def add_task(
     task = ScheduledTask(
         kind=kind, params=content, event_id=scope.event_id, organizer_id=scope.organizer_id,
         once_at=schedule.once_at, cron=" ".join(schedule.cron.split()), time_zone=schedule.time_zone,
-        next_run_at=schedule.first_minute(now), created_by=_author(who), created_at=now, key=key,
+        next_run_at=schedule.first_minute(now), created_by=_author(who), account_id=account_id, created_at=now,
+        key=key,
     )  # fmt: skip
     if key is None:
         task.save()
@@ -150,15 +163,19 @@ def ensure_task(key: str, kind: str, params: Mapping[str, Any], cron: str, *, ti
         ScheduledTask.objects.bulk_create([task], ignore_conflicts=True)
 
 
-def change_task(task_id: int, params: Mapping[str, Any], schedule: Schedule, *, who: str) -> None:
-    """Change what the task does and when, and enable it. A run that was picked and has not started is dropped: its
-    minute counts again. A run that is under way ends as it began. Raises TaskNotFound and Invalid, also for a minute in
-    which the task has started already."""
+def change_task(
+    task_id: int, params: Mapping[str, Any], schedule: Schedule, *, who: str, account_id: int | None = None
+) -> None:
+    """Change what the task does and when, and enable it; it acts for this person from now on. A run that was picked and
+    has not started is dropped: its minute counts again. A run that is under way ends as it began. Raises TaskNotFound
+    and Invalid, also for a minute in which the task has started already."""
     with transactions.write():
-        apply_change(task_id, params, schedule, who=who)
+        apply_change(task_id, params, schedule, who=who, account_id=account_id)
 
 
-def apply_change(task_id: int, params: Mapping[str, Any], schedule: Schedule, *, who: str) -> None:
+def apply_change(
+    task_id: int, params: Mapping[str, Any], schedule: Schedule, *, who: str, account_id: int | None = None
+) -> None:
     """Like `change_task`, in the caller's transaction."""
     transactions.require_transaction()
     task = _lock(task_id)
@@ -170,7 +187,7 @@ def apply_change(task_id: int, params: Mapping[str, Any], schedule: Schedule, *,
     task.once_at, task.cron = schedule.once_at, " ".join(schedule.cron.split())
     task.time_zone, task.enabled = schedule.time_zone, True
     task.next_run_at = _require_unused(task, schedule.first_minute(clock.now()))
-    task.created_by = _author(who)
+    task.created_by, task.account_id = _author(who), account_id
     task.save()
 
 
@@ -207,7 +224,7 @@ def apply_enabling(task_id: int) -> bool:
     return True
 
 
-def run_again(run_id: int, *, who: str) -> None:
+def run_again(run_id: int, *, who: str, account_id: int | None = None) -> None:
     """Let a failed run start again at once, with the task's present parameters. Its earlier attempts stay recorded.
     Raises TaskNotFound and NotRunnable, also for the second of two clicks."""
     with transactions.write():
@@ -222,7 +239,7 @@ def run_again(run_id: int, *, who: str) -> None:
         }  # fmt: skip
         run.earlier = [*run.earlier, attempt][-EARLIER_MAX:]
         run.state, run.due_at, run.handed_at, run.finished_at = TaskRun.State.PICKED, clock.now(), None, None
-        run.losses, run.error, run.asked_by = 0, "", _author(who)
+        run.losses, run.error, run.asked_by, run.asked_account_id = 0, "", _author(who), account_id
         run.save()
 
 

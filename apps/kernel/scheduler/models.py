@@ -27,6 +27,9 @@ class ScheduledTask(models.Model):
         max_length=80, null=True, blank=True, unique=True, help_text="Of a task registered by code, or of a form."
     )
     created_by = models.CharField(max_length=150)
+    account_id = models.BigIntegerField(
+        null=True, blank=True, help_text="The account of created_by, whose permission each run checks; empty: code."
+    )
     created_at = models.DateTimeField()
 
     class Meta:
@@ -75,6 +78,7 @@ class TaskRun(models.Model):
     result = models.CharField(max_length=300, blank=True)
     error = models.TextField(blank=True)
     asked_by = models.CharField(max_length=150, blank=True, help_text="Who ran it again.")
+    asked_account_id = models.BigIntegerField(null=True, blank=True, help_text="The account of asked_by.")
     earlier = models.JSONField(default=list, help_text="Earlier attempts: when they started, and their errors.")
 
     class Meta:

@@ -33,7 +33,9 @@ class Run:
     scope: Scope
     scheduled_for: datetime
     who: str
-    """Who scheduled the task, for the logs of its effects."""
+    """Who scheduled the task, or ran it again, for the logs of its effects."""
+    account_id: int | None = None
+    """The account of that person, whose permission is checked; None for a task of code."""
 
     @property
     def event_id(self) -> int:
@@ -82,7 +84,11 @@ class TaskKind:
     once_only: bool = False
 
 
+PermissionCheck = Callable[[Run, str], None]
+"""Raises TaskFailed unless the run's account has this permission for what the run is about."""
+
 _kinds: dict[str, TaskKind] = {}
+_permission_checks: list[PermissionCheck] = []
 
 
 def register_task(
@@ -100,13 +106,28 @@ def register_task(
 ) -> None:
     """Register a kind of task. Registering a name again replaces its kind.
 
-    `permission` is what staff need for the event to schedule it; without one only code can. `idempotent`: a run that
-    failed is retried a few times by itself; otherwise only staff run it again. `lock_ms` and `statement_ms` limit the
-    handler's transaction. `once_only`: it runs at one minute, and a cron expression is refused.
+    `permission` is what staff need for the event to schedule it, and at each run; without one only code can schedule
+    it. `idempotent`: a run that failed is retried a few times by itself; otherwise only staff run it again. `lock_ms`
+    and `statement_ms` limit the handler's transaction. `once_only`: it runs at one minute, and a cron expression is
+    refused.
     """
     _kinds[name] = TaskKind(
         name, label, handler, params, permission, for_event, idempotent, lock_ms, statement_ms, once_only
     )
+
+
+def register_permission_check(check: PermissionCheck) -> None:
+    """Check the permissions of runs by `check`, instead of by one that was registered before."""
+    _permission_checks[:] = [check]
+
+
+def require_permitted(run: Run, kind: TaskKind) -> None:
+    """Raise TaskFailed if the run acts for a person who may no longer do this: what counts is the permission at its
+    minute."""
+    if run.account_id is None:
+        return
+    for check in _permission_checks:
+        check(run, kind.permission)
 
 
 def kinds() -> tuple[TaskKind, ...]:

@@ -84,10 +84,10 @@ def lock(attempt: Attempt) -> Run | None:
         rows = _lock.rows(cursor, id=attempt.run_id, attempt=attempt.number)
     if not rows:
         return None
-    ((scheduled_for, task_id, kind, params, event_id, organizer_id, who),) = rows
+    ((scheduled_for, task_id, kind, params, event_id, organizer_id, who, account_id),) = rows
     # Django returns jsonb as text from a plain cursor.
     scope = Scope(event_id, organizer_id)
-    return Run(attempt.run_id, task_id, kind, json.loads(params), scope, scheduled_for, who)
+    return Run(attempt.run_id, task_id, kind, json.loads(params), scope, scheduled_for, who, account_id)
 
 
 def succeed(attempt: Attempt, result: str) -> None:

@@ -65,5 +65,9 @@ def _remind(run: scheduler.Run) -> str:
 
 
 def _mail_figures(run: scheduler.Run) -> str:
-    outbox.publish(topics.SEND_FIGURES, str(run.id), {"event": run.event_id, "who": run.who, "run": run.id})
+    outbox.publish(
+        topics.SEND_FIGURES,
+        str(run.id),
+        {"event": run.event_id, "who": run.who, "account": run.account_id, "run": run.id},
+    )
     return "1 email"

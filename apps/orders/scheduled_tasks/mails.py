@@ -32,7 +32,10 @@ def send_reminder(message: Message) -> None:
 def send_figures(message: Message) -> None:
     """Mail the figures of the sale to the member of staff who scheduled it, if the account may still see them."""
     event = events.get_staff_event(message.body["event"])
-    user = accounts.User.objects.filter(username=message.body["who"], is_active=True).exclude(email="").first()
+    account_id = message.body.get("account")
+    # A task from before an account was stored with it has the name only.
+    who = {"username": message.body["who"]} if account_id is None else {"pk": account_id}
+    user = accounts.User.objects.filter(**who, is_active=True).exclude(email="").first()
     if event is None or user is None or not events.is_permitted(user, MAY_SEE_FIGURES, event):
         logger.warning("the figures of event %s are not sent: no recipient may see them", message.body["event"])
         return

@@ -8,12 +8,13 @@ from django.test import Client
 from django.urls import reverse
 
 from apps.events.facade import EventView
-from apps.events.models import Role
+from apps.events.models import AnnouncementVersion, Membership, Role
 from apps.events.scheduled_tasks import limits, page
 from apps.kernel import clock
-from apps.kernel.scheduler import picker
+from apps.kernel.scheduler import executor, picker
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
 from tests.support.factories import make_event, make_member, make_organizer
+from tests.support.kernel import scheduled_tasks
 from tests.support.orders.sale import SAME_ORIGIN
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -117,6 +118,36 @@ def test_a_failed_run_is_shown_and_run_again_once(event: EventView) -> None:
     assert client.post(url(event), again).status_code == 409
     assert client.post(url(event), again | {"run": "1" * 17}).status_code == 404
     assert client.post(url(event), again | {"run": "x"}).status_code == 404
+
+
+def test_a_task_of_a_member_who_has_left_fails_until_another_one_takes_it_over(event: EventView) -> None:
+    """What counts is the permission at its minute, not the one when it was scheduled."""
+    leaving = client_of()
+    leaving.post(url(event), ANNOUNCE)
+    task = ScheduledTask.objects.get()
+
+    def run(again: Client | None = None) -> TaskRun:
+        scheduled_tasks.let_pass(60 * 24 + 1)
+        if again is None:
+            picker.pick()
+        else:
+            again.post(url(event), {"action": "run_again", "task": task.pk, "run": TaskRun.objects.latest("pk").pk})
+        found = TaskRun.objects.get(state="picked")
+        executor.execute(found.pk)
+        found.refresh_from_db()
+        return found
+
+    assert run().state == "succeeded"
+    Membership.objects.all().delete()
+    staying = client_of(Role.BOX_OFFICE)
+    failed = run()
+    assert (failed.state, AnnouncementVersion.objects.count()) == ("failed", 1)
+    assert "organizer@opera.example may no longer do this for the event" in failed.error
+    assert "may no longer do this" in staying.get(url(event)).content.decode()
+    assert run(staying).state == "succeeded", "it acts for the member who ran it again"
+    assert run().state == "failed", "the next ones do not"
+    staying.post(url(event), ANNOUNCE | {"action": "change", "task": task.pk})
+    assert run().state == "succeeded"
 
 
 def test_a_role_schedules_only_what_it_may_do_itself(event: EventView) -> None:

@@ -25,7 +25,8 @@ def event(monkeypatch: pytest.MonkeyPatch) -> EventView:
 
 def add(event: EventView, **more: Any) -> int:
     daily = scheduler.Schedule(cron="0 9 * * *")
-    return limits.schedule_task("events.archive", {}, daily, scope=scheduler.Scope(event.id), who="ada", **more)
+    scope = scheduler.Scope(event.id)
+    return limits.schedule_task("events.archive", {}, daily, scope=scope, who="ada", account_id=1, **more)
 
 
 def test_control_without_the_lock_of_the_event_two_additions_exceed_the_limit(
