@@ -67,12 +67,8 @@ from apps.events.recents.archive import (
     ARCHIVED_DAYS as SEARCHES_ARCHIVED_DAYS,
 )
 from apps.events.recents.archive import (
-    LISTED_DAYS as SEARCHES_LISTED_DAYS,
-)
-from apps.events.recents.archive import (
     delete_archived_searches,
     delete_unused_histories,
-    end_old_searches,
 )
 from apps.events.recents.owners import COOKIE_DAYS as SEARCHES_COOKIE_DAYS
 from apps.events.recents.personal_data import erase_searches, export_searches
@@ -107,7 +103,6 @@ __all__ = [
     "RATE_MAX",
     "SEARCHES_ARCHIVED_DAYS",
     "SEARCHES_COOKIE_DAYS",
-    "SEARCHES_LISTED_DAYS",
     "VIEW_METRICS",
     "Announcement",
     "AnnouncementFeed",
@@ -159,7 +154,6 @@ __all__ = [
     "delete_unused_histories",
     "describe_bill",
     "describe_buyer_prices",
-    "end_old_searches",
     "erase_searches",
     "estimate_demand",
     "events_call",

@@ -1,8 +1,8 @@
 """Searches older than six months: those of accounts are archived, and deleted some time later; those of browsers are
 deleted, since no person could still see them or ask for them.
 
-Called by the hourly pass of Celery's schedule that erases personal data. Each call is bounded, works in short
-transactions, and can be interrupted and repeated at any time.
+The first is a scheduled task of code, which runs every hour; the others are called by the hourly pass of Celery's
+schedule that erases personal data. Each call is bounded, and can be interrupted and repeated at any time.
 """
 
 from datetime import datetime
@@ -19,30 +19,30 @@ ARCHIVED_DAYS = 730
 """How long after the search an archived one is deleted."""
 PASS_MAX = 20_000
 """Rows of one call; the next one continues."""
+BATCH_MAX = 2_000
+"""Searches of one run of the task, in one transaction."""
 
 
-def end_old_searches(before: datetime) -> int:
-    """Remove searches from before this time from the lists: archive those of accounts, delete those of browsers. Return
-    how many."""
+def end_old_searches(before: datetime, limit: int = BATCH_MAX) -> int:
+    """Remove up to `limit` searches from before this time from the lists: archive those of accounts, delete those of
+    browsers. Return how many. Joins the caller's transaction."""
+    transactions.require_transaction()
     due = RecentSearch.objects.filter(searched_at__lt=before).order_by("searched_at")
-    ids = dict.fromkeys(due.values_list("history", flat=True)[:PASS_MAX])
+    ids = list(dict.fromkeys(due.values_list("history", flat=True)[:limit]))
+    # A history that is changing now is skipped; a later run finds it again.
+    locked = SearchHistory.objects.select_for_update(no_key=True, skip_locked=True).filter(pk__in=ids).order_by("pk")
     count = 0
-    for history_id in ids:
-        with transactions.write():
-            locked = SearchHistory.objects.select_for_update(no_key=True, skip_locked=True).filter(pk=history_id)
-            history = locked.first()
-            if history is None:
-                continue  # It is changing; a later pass finds it again.
-            # Under the lock: the search may just have been repeated.
-            old = list(RecentSearch.objects.filter(history=history, searched_at__lt=before))
-            if history.account_id is not None:
-                ArchivedSearch.objects.bulk_create(
-                    ArchivedSearch(history=history, text=one.text, searched_at=one.searched_at) for one in old
-                )
-            RecentSearch.objects.filter(pk__in=[one.pk for one in old]).delete()
-            if old:
-                histories.save_change(history)
-            count += len(old)
+    for history in locked:
+        # Under the lock: the search may just have been repeated.
+        old = list(RecentSearch.objects.filter(history=history, searched_at__lt=before))
+        if history.account_id is not None:
+            ArchivedSearch.objects.bulk_create(
+                ArchivedSearch(history=history, text=one.text, searched_at=one.searched_at) for one in old
+            )
+        RecentSearch.objects.filter(pk__in=[one.pk for one in old]).delete()
+        if old:
+            histories.save_change(history)
+        count += len(old)
     return count
 
 

@@ -1,5 +1,7 @@
-"""The kinds of tasks of this app: publish an event, post an announcement, archive announcements. And the check that a
-task acts for a member only while the member may do the same."""
+"""The kinds of tasks of this app: publish an event, post an announcement, archive announcements; and, for the whole
+site, archive old searches. And the check that a task acts for a member only while the member may do the same."""
+
+from datetime import timedelta
 
 from django import forms
 from django.db import transaction
@@ -10,12 +12,14 @@ from apps.events.announcements import archive, service
 from apps.events.models import Event
 from apps.events.models.announcements import TEXT_CHARACTERS_MAX
 from apps.events.organizers.membership_backend import is_permitted
+from apps.events.recents import archive as search_archive
 from apps.kernel import clock
 from apps.kernel.scheduler import facade as scheduler
 
 PUBLISH = "events.publish"
 ANNOUNCE = "events.announce"
 ARCHIVE = "events.archive"
+ARCHIVE_SEARCHES = "events.archive_searches"
 
 
 def register() -> None:
@@ -32,6 +36,10 @@ def register() -> None:
     scheduler.register_task(
         ARCHIVE, _archive, label="Archive old announcements", permission="events.change_event", idempotent=True
     )
+    scheduler.register_task(
+        ARCHIVE_SEARCHES, _archive_searches, label="Archive old searches", for_event=False, idempotent=True
+    )
+    scheduler.register_recurring(ARCHIVE_SEARCHES, ARCHIVE_SEARCHES, "7 * * * *")
 
 
 class AnnouncementParams(scheduler.TaskParams):
@@ -80,3 +88,8 @@ def _announce(run: scheduler.Run) -> str:
 
 def _archive(run: scheduler.Run) -> str:
     return f"{archive.archive_event(run.event_id)} versions archived"
+
+
+def _archive_searches(run: scheduler.Run) -> str:
+    before = clock.now() - timedelta(days=search_archive.LISTED_DAYS)
+    return f"{search_archive.end_old_searches(before)} searches"

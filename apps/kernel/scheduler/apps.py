@@ -8,6 +8,7 @@ class SchedulerConfig(AppConfig):
 
     def ready(self) -> None:
         from apps.kernel import maintenance
-        from apps.kernel.scheduler import runs
+        from apps.kernel.scheduler import facade, runs
 
+        maintenance.register("schedule tasks of code", 600, facade.ensure_registered)
         maintenance.register("delete old runs of scheduled tasks", 600, runs.delete_old)

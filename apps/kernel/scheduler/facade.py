@@ -47,6 +47,7 @@ __all__ = [
     "change_task",
     "describe",
     "enable_task",
+    "ensure_registered",
     "ensure_task",
     "find_kind",
     "get_kind",
@@ -54,6 +55,7 @@ __all__ = [
     "read_plan",
     "register_hand_over",
     "register_permission_check",
+    "register_recurring",
     "register_task",
     "run_again",
     "schedule_task",
@@ -64,6 +66,10 @@ TIMES_YEARS_MAX = 10
 _CONTENT = ("kind", "params", "event_id", "once_at", "cron", "time_zone")
 EARLIER_MAX = 20
 """Earlier attempts that a run keeps."""
+
+
+_recurring: dict[str, tuple[str, Mapping[str, Any], str]] = {}
+"""Kind, parameters and cron expression (UTC) of the tasks of code, by key."""
 
 
 class TaskNotFound(problems.NotFound):
@@ -149,7 +155,7 @@ def add_task(
 
 def ensure_task(key: str, kind: str, params: Mapping[str, Any], cron: str, *, time_zone: str = "UTC") -> None:
     """Schedule a recurring task of the whole site under this key, unless it exists; an existing one is left as it is,
-    also if staff have changed or disabled it. For code that runs at deployment (`post_migrate`)."""
+    also if staff have changed or disabled it."""
     with transactions.write():
         if ScheduledTask.objects.filter(key=key).exists():
             return
@@ -161,6 +167,20 @@ def ensure_task(key: str, kind: str, params: Mapping[str, Any], cron: str, *, ti
         )  # fmt: skip
         # Two deployments at once: the key is unique.
         ScheduledTask.objects.bulk_create([task], ignore_conflicts=True)
+
+
+def register_recurring(key: str, kind: str, cron: str, params: Mapping[str, Any] | None = None) -> None:
+    """Have `ensure_registered` schedule this task of the whole site, in UTC. Registering a key again replaces it in
+    this process, and changes no task that is scheduled already."""
+    _recurring[key] = (kind, dict(params or {}), cron)
+
+
+def ensure_registered() -> int:
+    """Schedule the tasks that code has registered and that do not exist yet, and return how many are registered. A
+    maintenance job: a new installation has them with its first `gatekeeper`."""
+    for key, (kind, params, cron) in sorted(_recurring.items()):
+        ensure_task(key, kind, params, cron)
+    return len(_recurring)
 
 
 def change_task(

@@ -47,7 +47,6 @@ def kinds() -> list[Kind]:
         Kind("provider payloads", settings.RETENTION_PROVIDER_PAYLOADS_DAYS, trim_payloads),
         Kind("invoices", settings.RETENTION_INVOICES_YEARS * 366, erase_invoice_buyers),
         Kind("networks of entries", queue.NETWORKS_KEPT_DAYS, queue.erase_networks),
-        Kind("recent searches", events.SEARCHES_LISTED_DAYS, events.end_old_searches),
         Kind("archived searches", events.SEARCHES_ARCHIVED_DAYS, events.delete_archived_searches),
         Kind("unused histories of searches", events.SEARCHES_COOKIE_DAYS, events.delete_unused_histories),
         Kind("mail counts", mail_caps.KEPT_DAYS, mail_caps.delete_counts),

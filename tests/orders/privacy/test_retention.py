@@ -170,7 +170,7 @@ def test_a_period_of_zero_keeps_the_data(concert: events.EventView, settings: An
     buy(hold(concert, seats=["hall-A-1"]))
     join(concert)
     starts(concert, 10_000)
-    kept_by_a_constant = ("networks of entries", "recent searches", "archived searches", "unused histories of searches")
+    kept_by_a_constant = ("networks of entries", "archived searches", "unused histories of searches")
     assert retention.run() == dict.fromkeys((*kept_by_a_constant, "mail counts"), 0)
 
 
