@@ -1,7 +1,8 @@
 """The orchestrator: how many executors the next ten minutes need, and a warning if a burst will start late.
 
 An executor runs one task at a time. A minute's runs all start in time if the executors get through them in
-START_SECONDS less the time to hand them over. How long a run takes is the mean of its kind's latest runs.
+START_SECONDS less the time to hand them over. How long a run takes is the mean of its kind's latest runs; of a kind
+that has not run, the mean of all kinds.
 """
 
 import logging
@@ -29,10 +30,10 @@ START_SECONDS = 30
 """A run starts this long after its minute at most."""
 HAND_OVER_SECONDS = 3
 """From the minute to the first start, and between the starts of messages."""
-RUN_SECONDS_DEFAULT = 0.1
-"""Of a kind that has not run yet."""
-RUN_SECONDS_MIN = 0.01
-"""An executor needs as long for a run that does nothing."""
+RUN_SECONDS_DEFAULT = 0.0028
+"""Of each kind before any has run: the median of a light one (docs/performance.md)."""
+OVERHEAD_SECONDS = 0.0023
+"""For which a run occupies its executor besides: its message and the two commits. Measured there, too."""
 SIGNAL = "executors"
 EXECUTORS_AGE_SECONDS_MAX = 60
 TASKS_MAX = 100_000
@@ -93,13 +94,16 @@ def read_plan() -> Plan:
     first = schedule_times.whole_minute(now)
     until = first + timedelta(minutes=AHEAD_MINUTES)
     with connection.cursor() as cursor:
-        seconds_of = {kind: float(seconds) for kind, seconds in _run_seconds.rows(cursor)}
+        measured = [(kind, float(seconds), count) for kind, seconds, count in _run_seconds.rows(cursor)]
         ((executors,),) = _count_executors.rows(cursor, name=SIGNAL, age_seconds_max=EXECUTORS_AGE_SECONDS_MAX)
+    seconds_of = {kind: seconds for kind, seconds, _ in measured}
+    run_count = sum(count for _, _, count in measured)
+    mean = sum(seconds * count for _, seconds, count in measured) / run_count if run_count else RUN_SECONDS_DEFAULT
     counts: Counter[datetime] = Counter()
     work: defaultdict[datetime, float] = defaultdict(float)
     for kind, at in _planned(first, until):
         counts[at] += 1
-        work[at] += max(RUN_SECONDS_MIN, seconds_of.get(kind, RUN_SECONDS_DEFAULT))
+        work[at] += OVERHEAD_SECONDS + seconds_of.get(kind, mean)
     minutes = (first + timedelta(minutes=number) for number in range(AHEAD_MINUTES))
     return Plan(tuple(Minute(at, counts[at], work[at]) for at in minutes), int(executors))
 

@@ -1,5 +1,6 @@
 """Pickers: two minutes ahead, in batches, with every due run handed over until it starts."""
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -194,6 +195,24 @@ def test_the_state_of_the_queue_and_the_plan(caplog: pytest.LogCaptureFixture) -
     late = orchestrator.read_plan()
     assert late.executors_needed == 7, "three runs of a minute each, in 27 s"
     assert "3 tasks at" in orchestrator.describe(late)
+
+
+def test_a_kind_that_has_not_run_counts_as_long_as_the_others() -> None:
+    """10,000 light tasks need the two executors that start them in time, also before any has run."""
+    task = ScheduledTask(
+        kind=scheduled_tasks.KIND, once_at=clock.now(), next_run_at=clock.now() + timedelta(minutes=2),
+        created_at=clock.now(),
+    )  # fmt: skip
+    fields = {name: getattr(task, name) for name in ("kind", "once_at", "next_run_at", "created_at")}
+    ScheduledTask.objects.bulk_create(ScheduledTask(**fields) for _ in range(10_000))
+    assert orchestrator.read_plan().executors_needed == 2
+    other = ScheduledTask.objects.create(**fields | {"kind": "test.other", "next_run_at": None})
+    moment = clock.now()
+    TaskRun.objects.create(
+        task=other, scheduled_for=moment, due_at=moment, picked_at=moment, state="succeeded", attempts=1,
+        started_at=moment - timedelta(seconds=0.5), finished_at=moment,
+    )  # fmt: skip
+    assert orchestrator.read_plan().executors_needed == math.ceil(10_000 * (0.5 + orchestrator.OVERHEAD_SECONDS) / 27)
 
 
 def test_recovery_leaves_a_run_alone_while_its_handler_runs(monkeypatch: pytest.MonkeyPatch) -> None:

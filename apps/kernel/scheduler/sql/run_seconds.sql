@@ -1,5 +1,5 @@
--- The mean seconds of a run by kind, over the latest 2,000 runs.
-SELECT task.kind, avg(extract(epoch FROM latest.finished_at - latest.started_at))::float8
+-- The mean seconds of a run by kind, over the latest 2,000 runs, and how many of these are of the kind.
+SELECT task.kind, avg(extract(epoch FROM latest.finished_at - latest.started_at))::float8, count(*)
 FROM (
     SELECT task_id, started_at, finished_at
     FROM scheduler_taskrun
