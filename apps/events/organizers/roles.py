@@ -234,6 +234,7 @@ _SITE_WIDE: Mapping[str, str] = {
     "feeds.feed": "add delete",
     "feeds.message": "add change delete view",
     "scheduler.scheduledtask": "delete",
+    "scheduler.taskfile": "add change delete view",
     "scheduler.taskrun": "add change delete",
     "orders.cancellationfailure": "add change delete",
     "orders.codeuse": "add change delete",

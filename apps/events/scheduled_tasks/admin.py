@@ -11,7 +11,7 @@ from django.utils.safestring import SafeString
 
 from apps.events.models import Event
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
-from apps.events.scheduled_tasks.page import tasks_page
+from apps.events.scheduled_tasks.page import task_file, tasks_page
 from apps.kernel.admin_lists import ConditionFilter, ReadOnlyAdmin
 from apps.kernel.scheduler import facade as scheduler
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
@@ -44,7 +44,12 @@ class ScheduledTaskAdmin(_TaskRows):
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(self.tasks_view)
-        return [path("of/<int:event_id>/", view, name="events_tasks"), *super().get_urls()]
+        file_view = self.admin_site.admin_view(task_file)
+        return [
+            path("of/<int:event_id>/", view, name="events_tasks"),
+            path("of/<int:event_id>/files/<int:run_id>/", file_view, name="events_task_file"),
+            *super().get_urls(),
+        ]
 
     def tasks_view(self, request: HttpRequest, event_id: int) -> HttpResponse:
         return tasks_page(request, event_id, self.admin_site)

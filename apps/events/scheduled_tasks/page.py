@@ -9,7 +9,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
 from apps.events.organizers.membership_backend import is_permitted
 from apps.events.scheduled_tasks import limits
@@ -18,7 +18,7 @@ from apps.kernel import admin_actions
 from apps.kernel.form_fields.local_time_field import LocalTimeField
 from apps.kernel.http import problems
 from apps.kernel.scheduler import facade as scheduler
-from apps.kernel.scheduler.models import ScheduledTask, TaskRun
+from apps.kernel.scheduler.models import ScheduledTask, TaskFile, TaskRun
 
 URL_NAME = "admin:events_tasks"
 MAY_SEE = "scheduler.view_scheduledtask"
@@ -91,7 +91,7 @@ def _page(request: HttpRequest, event: StaffEvent, site: AdminSite, *, status: i
         "title": f"Scheduled tasks of {event.name}",
         "event": event,
         "tasks": [_describe_task(request, event, task, may_change) for task in tasks[:TASKS_SHOWN]],
-        "runs": [{"run": run, **_describe(run.task)} for run in runs[:RUNS_SHOWN]],
+        "runs": _describe_runs(request, event, list(runs[:RUNS_SHOWN])),
         "kinds": _permitted_kinds(request, event) if is_permitted(request.user, MAY_SCHEDULE, event) else [],
         "form": form,
         "warning": scheduler.describe(scheduler.read_plan()),
@@ -124,6 +124,33 @@ def _describe_task(request: HttpRequest, event: StaffEvent, task: ScheduledTask,
         "may_change": may_change and kind is not None and _may_use(request, event, kind),
         **_describe(task),
     }
+
+
+def _describe_runs(request: HttpRequest, event: StaffEvent, runs: list[TaskRun]) -> list[dict[str, Any]]:
+    files = dict(TaskFile.objects.filter(run__in=runs).values_list("run_id", "name"))
+    return [
+        {"run": run, "file": files.get(run.pk) if _may_read(request, event, run) else None, **_describe(run.task)}
+        for run in runs
+    ]
+
+
+def _may_read(request: HttpRequest, event: StaffEvent, run: TaskRun) -> bool:
+    """Return whether the user may read the run's file: with the permission of its kind, as on the pages themselves."""
+    kind = scheduler.find_kind(run.task.kind)
+    return kind is not None and _may_use(request, event, kind)
+
+
+@require_safe
+def task_file(request: HttpRequest, event_id: int, run_id: int) -> HttpResponse:
+    """Send the file that a run of the event's tasks made."""
+    event = get_staff_event(event_id)
+    file = TaskFile.objects.select_related("run__task").filter(pk=run_id, run__task__event_id=event_id).first()
+    if event is None or file is None:
+        raise Http404
+    if not is_permitted(request.user, MAY_SEE, event) or not _may_read(request, event, file.run):
+        raise PermissionDenied
+    headers = {"Content-Disposition": f'attachment; filename="{file.name}"', "Cache-Control": "private, no-store"}
+    return HttpResponse(bytes(file.content), content_type=file.content_type, headers=headers)
 
 
 def _forms(request: HttpRequest, event: StaffEvent, given: QueryDict) -> dict[str, Any] | None:

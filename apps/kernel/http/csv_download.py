@@ -90,6 +90,11 @@ def respond_with_csv(
     return response
 
 
+def csv_file(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> bytes:
+    """Return a small file with these rows."""
+    return "".join(_lines(header, rows)).encode()
+
+
 _lock = threading.Lock()
 _accounts: set[Hashable] = set()
 """The accounts for which this process writes a file."""

@@ -15,7 +15,7 @@ from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.observability import log_context
 from apps.kernel.scheduler import runs
-from apps.kernel.scheduler.registry import TaskFailed, TaskKind, find_kind, require_permitted
+from apps.kernel.scheduler.registry import FILE_BYTES_MAX, Outcome, TaskFailed, TaskKind, find_kind, require_permitted
 from apps.kernel.scheduler.runs import Attempt
 
 logger = logging.getLogger(__name__)
@@ -56,8 +56,11 @@ def _run_handler(attempt: Attempt, kind: TaskKind) -> None:
         if run is None:
             return
         require_permitted(run, kind)
-        result = kind.handler(run) or ""
-        runs.succeed(attempt, result)
+        result = kind.handler(run)
+        outcome = result if isinstance(result, Outcome) else Outcome(result or "")
+        if outcome.file is not None and len(outcome.file.content) > FILE_BYTES_MAX:
+            raise TaskFailed(f"the file has more than {FILE_BYTES_MAX:,} bytes")
+        runs.succeed(attempt, outcome)
 
 
 def _record_failure(attempt: Attempt, kind: TaskKind | None, error: BaseException) -> None:

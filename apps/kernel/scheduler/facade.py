@@ -17,6 +17,8 @@ from apps.kernel.scheduler.models import ScheduledTask, TaskRun
 from apps.kernel.scheduler.orchestrator import Plan, describe, read_plan
 from apps.kernel.scheduler.picker import register_hand_over
 from apps.kernel.scheduler.registry import (
+    File,
+    Outcome,
     Run,
     Scope,
     TaskFailed,
@@ -32,7 +34,9 @@ from apps.kernel.scheduler.registry import (
 
 __all__ = [
     "SCHEDULED_BY_CODE",
+    "File",
     "NotRunnable",
+    "Outcome",
     "Plan",
     "Run",
     "Schedule",

@@ -1,4 +1,4 @@
-"""Scheduled tasks and their runs."""
+"""Scheduled tasks, their runs, and the files that runs made."""
 
 from django.db import models
 from django.db.models import F, Q
@@ -107,3 +107,15 @@ class TaskRun(models.Model):
 
     def __str__(self) -> str:
         return f"run {self.pk} of task {self.task_id}"
+
+
+class TaskFile(models.Model):
+    """A file that a run made, for staff with the permission of the run's kind. It is deleted with the run."""
+
+    run = models.OneToOneField(TaskRun, primary_key=True, on_delete=models.CASCADE, related_name="file")
+    name = models.CharField(max_length=200)
+    content_type = models.CharField(max_length=80)
+    content = models.BinaryField()
+
+    def __str__(self) -> str:
+        return self.name

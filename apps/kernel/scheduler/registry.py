@@ -12,6 +12,7 @@ from apps.kernel.http import problems
 LOCK_MS = 5_000
 STATEMENT_MS = 30_000
 RESULT_CHARACTERS_MAX = 300
+FILE_BYTES_MAX = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +66,27 @@ class TaskFailed(Exception):
     """Raised by a handler that cannot do its work. The message is shown to staff; no traceback is logged."""
 
 
-Handler = Callable[[Run], str | None]
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file for staff, kept with its run."""
+
+    name: str
+    content_type: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a handler did, in words, and the file that it made."""
+
+    text: str
+    file: File | None = None
+
+
+Handler = Callable[[Run], "Outcome | str | None"]
 """Runs in the transaction that ends the run: either both are committed or neither. It joins that transaction, awaits
-nothing outside the database, and sends messages through the outbox. Returns what it did, in words."""
+nothing outside the database, and sends messages through the outbox. Returns what it did, in words, with a file of
+FILE_BYTES_MAX at most if it made one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from django.db.models import Exists, OuterRef, Q
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.kernel.scheduler import schedule_times, scheduler_metrics
-from apps.kernel.scheduler.models import ScheduledTask, TaskRun
-from apps.kernel.scheduler.registry import RESULT_CHARACTERS_MAX, Run, Scope
+from apps.kernel.scheduler.models import ScheduledTask, TaskFile, TaskRun
+from apps.kernel.scheduler.registry import RESULT_CHARACTERS_MAX, Outcome, Run, Scope
 
 logger = logging.getLogger(__name__)
 
@@ -90,9 +90,15 @@ def lock(attempt: Attempt) -> Run | None:
     return Run(attempt.run_id, task_id, kind, json.loads(params), scope, scheduled_for, who, account_id)
 
 
-def succeed(attempt: Attempt, result: str) -> None:
-    """End the locked run and set its task's next minute. Joins the transaction with the handler's effects."""
-    _end_attempt(attempt, TaskRun.State.SUCCEEDED, result=result)
+def succeed(attempt: Attempt, outcome: Outcome) -> None:
+    """End the locked run, keep its file and set its task's next minute. Joins the transaction with the handler's
+    effects."""
+    _end_attempt(attempt, TaskRun.State.SUCCEEDED, result=outcome.text)
+    if outcome.file is not None:
+        file = outcome.file
+        TaskFile.objects.create(
+            run_id=attempt.run_id, name=file.name, content_type=file.content_type, content=file.content
+        )
 
 
 def fail(attempt: Attempt, error: str) -> None:

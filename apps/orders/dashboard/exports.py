@@ -36,7 +36,8 @@ def _time(moment: datetime | None, zone: ZoneInfo) -> str:
     return "" if moment is None else moment.astimezone(zone).isoformat(sep=" ", timespec="seconds")
 
 
-def _amount(minor: int, currency: str) -> str:
+def decimal_amount(minor: int, currency: str) -> str:
+    """Return the amount in the currency's unit, as in `12.50`."""
     return str(Decimal(minor).scaleb(-minor_digits(currency)))
 
 
@@ -59,8 +60,8 @@ def _order_rows(event: events.StaffEvent) -> Rows:
             yield (
                 order.number, order.get_status_display(), order.get_reason_display() if order.reason else "",
                 _time(order.placed_at, zone), _time(order.confirmed_at, zone), _time(order.ended_at, zone),
-                order.name, order.email, tickets.get(key, 0), _amount(order.total_minor, order.currency),
-                _amount(refunded.get(key, 0), order.currency), order.currency,
+                order.name, order.email, tickets.get(key, 0), decimal_amount(order.total_minor, order.currency),
+                decimal_amount(refunded.get(key, 0), order.currency), order.currency,
             )  # fmt: skip
 
 
@@ -78,7 +79,7 @@ def _ticket_rows(event: events.StaffEvent) -> Rows:
         state = "void" if ticket.voided_at else "checked in" if ticket.checked_in_at else "valid"
         yield (
             ticket.pk, ticket.order.number, ticket.section, ticket.row, ticket.number, ticket.category,
-            _amount(ticket.price_minor, ticket.order.currency), ticket.order.currency, state, ticket.holder,
+            decimal_amount(ticket.price_minor, ticket.order.currency), ticket.order.currency, state, ticket.holder,
             _time(ticket.issued_at, zone), _time(ticket.checked_in_at, zone), _time(ticket.voided_at, zone),
         )  # fmt: skip
 

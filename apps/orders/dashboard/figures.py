@@ -145,8 +145,16 @@ def _compute_alone(event_id: int, age_seconds: int) -> Figures | None:
 
 
 def _compute(event_id: int) -> Figures:
+    return _figures(event_id, sales_tally.count_sales(event_id))
+
+
+def read_figures_now(event_id: int) -> Figures:
+    """Return the event's figures as of now, and store nothing, for callers in a transaction."""
+    return _figures(event_id, sales_tally.read_sales(event_id))
+
+
+def _figures(event_id: int, sales: sales_tally.Sales) -> Figures:
     now = clock.now()
-    sales = sales_tally.count_sales(event_id)
     entered = count_entered(event_id)
     with connection.cursor() as cursor:
         ((refunded_minor,),) = _refunded_of_event.rows(cursor, event_id=event_id)

@@ -42,7 +42,12 @@ class Sales:
 def count_sales(event_id: int) -> Sales:
     """Close the minutes that can be closed, and return the sales of all time."""
     close_minutes(event_id)
-    tally = SalesTally.objects.get(pk=event_id)
+    return read_sales(event_id)
+
+
+def read_sales(event_id: int) -> Sales:
+    """Return the sales of all time without closing minutes, for callers in a transaction."""
+    tally = SalesTally.objects.filter(pk=event_id).first() or SalesTally(event_id=event_id, counted_until=BEGINNING)
     # A concurrent request may close further minutes now; the sums and this read use the same boundary.
     fresh = _read_minutes(event_id, tally.counted_until, END)
     return Sales(

@@ -12,9 +12,11 @@ from apps.kernel.scheduler import facade as scheduler
 from apps.orders import topics
 from apps.orders.models import Reminder
 from apps.orders.scheduled_tasks import reminders
+from apps.orders.scheduled_tasks.figures_file import make_figures_file
 
 REMIND = "orders.remind"
 MAIL_FIGURES = "orders.mail_figures"
+EXPORT_FIGURES = "orders.export_figures"
 TEXT_CHARACTERS_MAX = 1_000
 REMINDERS_MAX = 3
 """Reminders of one event within REMINDERS_WITHIN."""
@@ -31,6 +33,10 @@ def register() -> None:
     scheduler.register_task(
         MAIL_FIGURES, _mail_figures, label="Email me the figures of the sale", permission="orders.view_order"
     )
+    scheduler.register_task(
+        EXPORT_FIGURES, _export_figures, label="Export the figures of the sale to a file",
+        permission="orders.view_order", idempotent=True,
+    )  # fmt: skip
 
 
 class ReminderParams(scheduler.TaskParams):
@@ -71,3 +77,10 @@ def _mail_figures(run: scheduler.Run) -> str:
         {"event": run.event_id, "who": run.who, "account": run.account_id, "run": run.id},
     )
     return "1 email"
+
+
+def _export_figures(run: scheduler.Run) -> scheduler.Outcome:
+    event = events.get_staff_event(run.event_id)
+    if event is None or event.is_draft:
+        raise scheduler.TaskFailed("the event is not published, so there are no figures")
+    return scheduler.Outcome("exported", make_figures_file(event))

@@ -1,15 +1,19 @@
 """What each kind of task does at its minute, once, and what it says when it cannot."""
 
+import csv
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core import mail
+from django.http import HttpResponse
+from django.test import Client
+from django.urls import reverse
 
 from apps.events import facade as events
 from apps.events.announcements import queries
 from apps.events.creation import EventSpec, GeneralAdmission, create_event
-from apps.events.models import Category, Event, Section
+from apps.events.models import Category, Event, Role, Section
 from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.kernel.scheduler import executor, facade, picker, schedule_times
@@ -158,6 +162,30 @@ def test_the_figures_go_to_the_person_who_scheduled_them_while_they_may_be_seen(
     run(event.id, "orders.mail_figures", who=member.username)
     deliver_outbox()
     assert len(mail.outbox) == 1
+
+
+def test_the_figures_are_exported_to_a_file_for_members_who_may_see_them() -> None:
+    organizer = make_organizer()
+    event = make_event(organizer="opera")
+    buy(hold(event, seats=["hall-A-1"]))
+    exported = run(event.id, "orders.export_figures")
+    assert exported.state == "succeeded", exported.error
+    url = reverse("admin:events_task_file", args=[event.id, exported.pk])
+
+    def get(role: Role, address: str = url) -> HttpResponse:
+        client = Client()
+        client.force_login(make_member(organizer, role))
+        if role == Role.FINANCE:
+            assert url in client.get(reverse("admin:events_tasks", args=[event.id])).content.decode()
+        return client.get(address)
+
+    response = get(Role.FINANCE)
+    rows = list(csv.DictReader(response.content.decode("utf-8-sig").splitlines()))
+    assert [(row["Section"], row["Sold"], row["Orders"]) for row in rows] == [("Hall", "1", ""), ("All", "1", "1")]
+    assert response["Content-Disposition"].startswith(f'attachment; filename="sales-{event.slug}-')
+    assert get(Role.DOOR).status_code == 403
+    other = make_event(slug="other", organizer="opera")
+    assert get(Role.ORGANIZER, reverse("admin:events_task_file", args=[other.id, exported.pk])).status_code == 404
 
 
 @pytest.mark.parametrize(
