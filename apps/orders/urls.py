@@ -77,6 +77,7 @@ api_urls = [
         feed_api_views.ReceivedFeedMessage.as_view(),
         name="orders_api_feed_message",
     ),
+    path("feeds/<slug:feed>/deletions", feed_api_views.FeedDeletions.as_view(), name="orders_api_feed_deletions"),
     path("feeds/<slug:feed>/dead-letters", feed_api_views.DeadLetters.as_view(), name="orders_api_dead_letters"),
     path(
         "feeds/<slug:feed>/dead-letters/redrive",

@@ -15,6 +15,7 @@ from apps.kernel.feeds.feed_rows import (
     put_feed,
 )
 from apps.kernel.feeds.messages import (
+    DELETED_MAX,
     LIST_MAX,
     VISIBILITY_SECONDS_DEFAULT,
     VISIBILITY_SECONDS_MAX,
@@ -22,6 +23,7 @@ from apps.kernel.feeds.messages import (
     ReceivedMessage,
     SentMessage,
     delete,
+    delete_list,
     extend,
     receive,
     send,
@@ -30,6 +32,7 @@ from apps.kernel.feeds.models import BODY_BYTES_MAX, ID_LENGTH_MAX, NAME_LENGTH_
 
 __all__ = [
     "BODY_BYTES_MAX",
+    "DELETED_MAX",
     "ID_LENGTH_MAX",
     "LISTED_MAX",
     "LIST_MAX",
@@ -54,6 +57,7 @@ __all__ = [
     "TooManyFeeds",
     "delete",
     "delete_feed",
+    "delete_list",
     "extend",
     "get_feed",
     "list_dead_letters",

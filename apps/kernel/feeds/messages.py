@@ -1,10 +1,10 @@
 """Send, receive, delete and extend messages."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -18,12 +18,14 @@ from apps.kernel.http import idempotency, problems
 
 LIST_MAX = 10
 """Messages of one call, sent or received."""
+DELETED_MAX = 100
+"""Messages that one call deletes."""
 VISIBILITY_SECONDS_DEFAULT, VISIBILITY_SECONDS_MAX = 600, 12 * 3_600
 
 _find_sent = sql.load("apps.kernel.feeds", "find_sent")
 _insert = sql.load("apps.kernel.feeds", "insert_messages")
 _receive = sql.load("apps.kernel.feeds", "receive_messages")
-_lock_message = sql.load("apps.kernel.feeds", "lock_message")
+_lock_messages = sql.load("apps.kernel.feeds", "lock_messages")
 _delete = sql.load("apps.kernel.feeds", "delete_messages")
 _extend = sql.load("apps.kernel.feeds", "extend_message")
 _HANDLE = re.compile(r"([1-9][0-9]{0,17})-([0-9a-f]{32})", re.ASCII)
@@ -65,6 +67,7 @@ class ReceivedMessage:
 
 class _Locked(NamedTuple):
     id: int
+    sequence: int
     state: str
     receipt: UUID | None
     key: str | None
@@ -145,47 +148,67 @@ def delete(organizer_id: int, name: str, handle: str) -> None:
 
     Raises FeedNotFound, MessageGone, ReceiptOutdated.
     """
-    sequence, receipt = _parse(handle)
+    (refusal,) = delete_list(organizer_id, name, [handle])
+    if refusal is not None:
+        raise refusal
+
+
+def delete_list(organizer_id: int, name: str, handles: Sequence[str]) -> list[MessageGone | ReceiptOutdated | None]:
+    """Delete these messages in one transaction and unblock their keys. Return in order the refusal of each handle,
+    whose message is not deleted by it; None: its message is deleted, now or before. Raises FeedNotFound."""
+    parsed = [_parse(handle) for handle in handles]
+    sequences = sorted({one[0] for one in parsed if one is not None})
     with transactions.write(), connection.cursor() as cursor:
         feed = feed_rows.lock_feed(cursor, organizer_id, name)
-        message = _lock(cursor, feed.id, sequence, receipt)
-        if message.state == Message.State.DELETED:
-            return
-        _delete.count(cursor, ids=[message.id])
-        dead_letters.unblock(cursor, feed.id, [message.key])
-        is_dead = message.state == Message.State.DEAD
-        feed_rows.change_counts(cursor, feed.id, messages=-1, size=-message.size, dead=-int(is_dead), deleted=1)
-    feed_metrics.ended.labels("deleted").inc()
-    feed_metrics.handled.observe(message.seconds or 0.0)
+        rows = _lock_messages.rows(cursor, feed=feed.id, sequences=sequences) if sequences else ()
+        locked = {message.sequence: message for message in map(_Locked._make, rows)}
+        found = [_refusal(one, locked) for one in parsed]
+        named = {one[0] for one, refusal in zip(parsed, found, strict=True) if one is not None and refusal is None}
+        ended = [locked[sequence] for sequence in sorted(named) if locked[sequence].state != Message.State.DELETED]
+        if ended:
+            _delete.count(cursor, ids=[message.id for message in ended])
+            dead_letters.unblock(cursor, feed.id, [message.key for message in ended])
+            feed_rows.change_counts(
+                cursor,
+                feed.id,
+                messages=-len(ended),
+                size=-sum(message.size for message in ended),
+                dead=-sum(message.state == Message.State.DEAD for message in ended),
+                deleted=len(ended),
+            )
+    feed_metrics.ended.labels("deleted").inc(len(ended))
+    for message in ended:
+        feed_metrics.handled.observe(message.seconds or 0.0)
+    return found
 
 
 def extend(organizer_id: int, name: str, handle: str, visibility_seconds: int) -> datetime:
     """Hide the message for `visibility_seconds` from now on, 0: make it receivable at once; return when that ends.
     Raises FeedNotFound, MessageGone, and ReceiptOutdated, also for a message that is deleted or a dead letter."""
-    sequence, receipt = _parse(handle)
+    parsed = _parse(handle)
     feed_id = feed_rows.find_feed_id(organizer_id, name)
     with transactions.write(), connection.cursor() as cursor:
-        message = _lock(cursor, feed_id, sequence, receipt)
+        rows = _lock_messages.rows(cursor, feed=feed_id, sequences=[parsed[0]]) if parsed is not None else ()
+        locked = {message.sequence: message for message in map(_Locked._make, rows)}
+        refusal = _refusal(parsed, locked)
+        if refusal is not None:
+            raise refusal
+        (message,) = locked.values()
         if message.state != Message.State.READY:
             raise ReceiptOutdated
         ((visible_at,),) = _extend.rows(cursor, id=message.id, visibility_seconds=visibility_seconds)
     return visible_at
 
 
-def _parse(handle: str) -> tuple[int, UUID]:
-    """Return the handle's sequence number and receipt. Raises MessageGone."""
+def _parse(handle: str) -> tuple[int, UUID] | None:
+    """Return the handle's sequence number and receipt; None if it is none of ours."""
     found = _HANDLE.fullmatch(handle)
-    if found is None:
-        raise MessageGone
-    return int(found[1]), UUID(found[2])
+    return None if found is None else (int(found[1]), UUID(found[2]))
 
 
-def _lock(cursor: Any, feed_id: int, sequence: int, receipt: UUID) -> _Locked:
-    """Lock the message and return it. Raises MessageGone, and ReceiptOutdated unless this is its latest receipt."""
-    rows = _lock_message.rows(cursor, feed=feed_id, sequence=sequence)
-    if not rows:
-        raise MessageGone
-    message = _Locked(*rows[0])
-    if message.receipt != receipt:
-        raise ReceiptOutdated
-    return message
+def _refusal(parsed: tuple[int, UUID] | None, locked: Mapping[int, _Locked]) -> MessageGone | ReceiptOutdated | None:
+    """Return why the handle's message cannot be changed by it: there is none, or this is not its latest receipt."""
+    message = None if parsed is None else locked.get(parsed[0])
+    if parsed is None or message is None:
+        return MessageGone()
+    return None if message.receipt == parsed[1] else ReceiptOutdated()

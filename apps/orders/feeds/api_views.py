@@ -17,10 +17,12 @@ from apps.kernel.http.openapi import FEED_KEY, NO_STORE_HEADERS, whole_number
 from apps.orders.feeds import bodies
 from apps.orders.feeds.serializers import (
     DeadLettersSerializer,
+    DeletionsSerializer,
     FeedListSerializer,
     FeedMessagesSerializer,
     FeedSettingsSerializer,
     FeedStateSerializer,
+    HandlesSerializer,
     RedrivenSerializer,
     SendSerializer,
     SentSerializer,
@@ -233,6 +235,29 @@ class ReceivedFeedMessage(APIView):
         organizer_id = _organizer_of(request, FeedKey.Scope.RECEIVE)
         visible_at = feeds.extend(organizer_id, feed, receipt_handle, bodies.read_visibility(request))
         return _respond({"visible_at": clock.iso(visible_at)})
+
+
+class FeedDeletions(APIView):
+    @extend_schema(
+        operation_id="delete_feed_messages",
+        tags=["feeds"],
+        auth=FEED_KEY,
+        summary="Delete received messages; each that its handle does not delete is named (scope `feeds:receive`)",
+        request=HandlesSerializer,
+        responses={200: DeletionsSerializer, **_REFUSALS},
+    )
+    def post(self, request: Request, feed: str) -> Response:
+        organizer_id = _organizer_of(request, FeedKey.Scope.RECEIVE)
+        handles = bodies.read_handles(request)
+        refusals = feeds.delete_list(organizer_id, feed, handles)
+        return _respond(
+            {
+                "messages": [
+                    {"receipt_handle": handle, "outcome": "deleted" if refusal is None else refusal.type}
+                    for handle, refusal in zip(handles, refusals, strict=True)
+                ]
+            }
+        )
 
 
 class DeadLetters(APIView):

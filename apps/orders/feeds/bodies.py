@@ -58,6 +58,18 @@ def read_visibility(request: Request) -> int:
     return _number(body, "visibility_seconds", 0, feeds.VISIBILITY_SECONDS_MAX, 0)
 
 
+def read_handles(request: Request) -> list[str]:
+    """Return the receipt handles of the messages to delete."""
+    given = _object(get_json_object(request), ("receipt_handles",)).get("receipt_handles")
+    if not isinstance(given, list) or not 1 <= len(given) <= feeds.DELETED_MAX or not all(map(_is_text, given)):
+        raise problems.Invalid({"receipt_handles": f"must be a list of 1 to {feeds.DELETED_MAX} texts"})
+    return given
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 def read_messages(request: Request) -> list[feeds.NewMessage]:
     """Return the messages to send, with distinct ids."""
     given = _object(get_json_object(request), ("messages",)).get("messages")

@@ -104,6 +104,24 @@ class VisibleAtSerializer(serializers.Serializer):
     visible_at = serializers.DateTimeField()
 
 
+class HandlesSerializer(serializers.Serializer):
+    receipt_handles = serializers.ListField(
+        child=serializers.CharField(), min_length=1, max_length=feeds.DELETED_MAX, help_text="Of received messages."
+    )
+
+
+class DeletionSerializer(serializers.Serializer):
+    receipt_handle = serializers.CharField()
+    outcome = serializers.ChoiceField(
+        choices=["deleted", "receipt-outdated", "not-found"],
+        help_text="`deleted`, now or before; otherwise why it was not deleted by this handle.",
+    )
+
+
+class DeletionsSerializer(serializers.Serializer):
+    messages = DeletionSerializer(many=True, help_text="In the order of the handles.")
+
+
 class DeadLetterSerializer(serializers.Serializer):
     id = serializers.CharField()
     sequence = serializers.IntegerField()

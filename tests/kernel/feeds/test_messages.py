@@ -245,7 +245,7 @@ def test_a_deletion_beside_the_next_receive_has_one_winner() -> None:
     make_feed()
     send(new("a"))
     (old,) = receive(seconds=0)
-    with rival_at("lock_message", "before", receive) as rival, pytest.raises(feeds.ReceiptOutdated):
+    with rival_at("lock_messages", "before", receive) as rival, pytest.raises(feeds.ReceiptOutdated):
         feeds.delete(OWNER, NAME, old.receipt_handle)
     assert ids(rival.result) == ["a"]
     assert Message.objects.get().state == "ready"

@@ -77,11 +77,32 @@ def test_a_message_goes_through_a_feed(program: Program) -> None:
     assert_problem(program.call("GET", "/jobs"), 404, "not-found")
 
 
+def test_a_list_is_deleted_in_one_call_which_names_what_was_not(program: Program) -> None:
+    program.call("PUT", "/jobs", {})
+    program.send(*({"id": name, "key": key, "body": 1} for name, key in (("a", "k"), ("b", "k"), ("c", None))))
+    first, third = (one["receipt_handle"] for one in program.receive("?visibility_seconds=0"))
+    (newest,) = (one["receipt_handle"] for one in program.receive() if one["id"] == "c")
+    handles = [first, third, newest, first, "x", f"9{first[1:]}"]
+    for _ in range(2):  # A repetition changes nothing.
+        deleted = program.call("POST", "/jobs/deletions", {"receipt_handles": handles}).json()["messages"]
+        assert [one["receipt_handle"] for one in deleted] == handles
+        outcomes = ["receipt-outdated", "receipt-outdated", "deleted", "receipt-outdated", "not-found", "not-found"]
+        assert [one["outcome"] for one in deleted] == outcomes
+    time_out()
+    (again,) = program.receive()
+    handles = [again["receipt_handle"]] * 2
+    program.call("POST", "/jobs/deletions", {"receipt_handles": handles})
+    assert [one["id"] for one in program.receive()] == ["b"], "its key goes on"
+    assert program.call("GET", "/jobs").json()["messages"] == 1
+    for wrong in ({}, {"receipt_handles": []}, {"receipt_handles": [1]}, {"receipt_handles": ["x"] * 101}):
+        assert_problem(program.call("POST", "/jobs/deletions", wrong), 422, "invalid")
+
+
 @pytest.mark.parametrize(
     ("scope", "allowed"),
     [
         ("feeds:send", {"send", "state"}),
-        ("feeds:receive", {"receive", "state", "delete", "extend"}),
+        ("feeds:receive", {"receive", "state", "delete", "deletions", "extend"}),
         ("feeds:manage", {"state", "list", "put", "dead", "redrive", "drop"}),
         ("orders:receive", {"orders"}),
     ],
@@ -96,6 +117,7 @@ def test_a_key_does_what_its_scopes_say(program: Program, scope: str, allowed: s
         "receive": lambda: other.call("GET", "/jobs/messages"),
         "extend": lambda: other.call("PATCH", handle, {"visibility_seconds": 1}),
         "delete": lambda: other.call("DELETE", handle),
+        "deletions": lambda: other.call("POST", "/jobs/deletions", {"receipt_handles": ["x"]}),
         "state": lambda: other.call("GET", "/jobs"),
         "list": lambda: other.call("GET", ""),
         "put": lambda: other.call("PUT", "/more", {}),
