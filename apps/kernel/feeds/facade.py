@@ -28,7 +28,7 @@ from apps.kernel.feeds.messages import (
     receive,
     send,
 )
-from apps.kernel.feeds.models import BODY_BYTES_MAX, ID_LENGTH_MAX, NAME_LENGTH_MAX
+from apps.kernel.feeds.models import BODY_BYTES_MAX, ID_LENGTH_MAX, NAME_LENGTH_MAX, NAME_PATTERN
 
 __all__ = [
     "BODY_BYTES_MAX",
@@ -37,6 +37,7 @@ __all__ = [
     "LISTED_MAX",
     "LIST_MAX",
     "NAME_LENGTH_MAX",
+    "NAME_PATTERN",
     "RECEIVES_MAX_DEFAULT",
     "RECEIVES_MAX_MAX",
     "REDRIVEN_MAX",

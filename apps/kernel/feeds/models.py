@@ -4,6 +4,7 @@ from django.db import models
 from django.db.models import F, Q
 
 NAME_LENGTH_MAX = 80
+NAME_PATTERN = f"^[a-z0-9][a-z0-9-]{{0,{NAME_LENGTH_MAX - 1}}}$"
 ID_LENGTH_MAX = 128
 BODY_BYTES_MAX = 64 * 1024
 

@@ -14,6 +14,7 @@ from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.feeds import facade as feeds
 from apps.kernel.http.openapi import FEED_KEY, NO_STORE_HEADERS, whole_number
+from apps.orders.errors import ScopeMissing
 from apps.orders.feeds import bodies
 from apps.orders.feeds.serializers import (
     DeadLettersSerializer,
@@ -35,7 +36,9 @@ from apps.orders.webhooks.feed import authenticate_feed_key
 SEQUENCE_MAX = 10**17
 _REFUSALS = {
     401: OpenApiResponse(description="`token-missing`, `token-invalid`: no feed key, or an invalid one"),
-    403: OpenApiResponse(description="`scope-missing`: the key does not have the operation's scope"),
+    403: OpenApiResponse(
+        description="`scope-missing`: the key does not have the operation's scope, or is for another feed"
+    ),
     429: OpenApiResponse(description="`rate-limited`"),
 }
 _N = OpenApiParameter(
@@ -43,10 +46,19 @@ _N = OpenApiParameter(
 )
 
 
-def _organizer_of(request: Request, *scopes: FeedKey.Scope) -> int:
-    """Return the id of the organizer of the request's key. Raises TokenMissing, TokenInvalid, ScopeMissing."""
-    organizer_id = authenticate_feed_key(request, *scopes).organizer_id
-    assert organizer_id is not None, "a constraint: a key with a scope of feeds has an organizer"
+def _authenticate(request: Request, *scopes: FeedKey.Scope) -> tuple[int, FeedKey]:
+    """Return the id of the organizer of the request's key, and the key. Raises TokenMissing, TokenInvalid,
+    ScopeMissing."""
+    key = authenticate_feed_key(request, *scopes)
+    assert key.organizer_id is not None, "a constraint: a key with a scope of feeds has an organizer"
+    return key.organizer_id, key
+
+
+def _organizer_of(request: Request, feed: str, *scopes: FeedKey.Scope) -> int:
+    """Return the id of the organizer of the request's key, which is for this feed. Raises what `_authenticate` does."""
+    organizer_id, key = _authenticate(request, *scopes)
+    if not key.is_for_feed(feed):
+        raise ScopeMissing("This feed key is for another feed.", scopes=[str(scope) for scope in scopes])
     return organizer_id
 
 
@@ -91,12 +103,13 @@ class Feeds(APIView):
         operation_id="list_feeds",
         tags=["feeds"],
         auth=FEED_KEY,
-        summary="List the organizer's feeds (scope `feeds:manage`)",
+        summary="List the organizer's feeds, as far as the key is for them (scope `feeds:manage`)",
         responses={200: FeedListSerializer, **_REFUSALS},
     )
     def get(self, request: Request) -> Response:
-        organizer_id = _organizer_of(request, FeedKey.Scope.MANAGE_FEEDS)
-        return _respond({"feeds": [_state(one) for one in feeds.list_feeds(organizer_id)]})
+        organizer_id, key = _authenticate(request, FeedKey.Scope.MANAGE_FEEDS)
+        own = [one for one in feeds.list_feeds(organizer_id) if key.is_for_feed(one.name)]
+        return _respond({"feeds": [_state(one) for one in own]})
 
 
 class FeedDetail(APIView):
@@ -109,7 +122,7 @@ class FeedDetail(APIView):
     )
     def get(self, request: Request, feed: str) -> Response:
         scopes = FeedKey.Scope.MANAGE_FEEDS, FeedKey.Scope.SEND, FeedKey.Scope.RECEIVE
-        return _respond(_state(feeds.get_feed(_organizer_of(request, *scopes), feed)))
+        return _respond(_state(feeds.get_feed(_organizer_of(request, feed, *scopes), feed)))
 
     @extend_schema(
         operation_id="put_feed",
@@ -125,7 +138,7 @@ class FeedDetail(APIView):
         },
     )
     def put(self, request: Request, feed: str) -> Response:
-        organizer_id = _organizer_of(request, FeedKey.Scope.MANAGE_FEEDS)
+        organizer_id = _organizer_of(request, feed, FeedKey.Scope.MANAGE_FEEDS)
         name, (retention_seconds, receives_max) = bodies.check_name(feed), bodies.read_feed_settings(request)
         with transactions.write():
             events.lock_organizer(organizer_id)
@@ -140,7 +153,7 @@ class FeedDetail(APIView):
         responses={204: None, **_REFUSALS},
     )
     def delete(self, request: Request, feed: str) -> Response:
-        feeds.delete_feed(_organizer_of(request, FeedKey.Scope.MANAGE_FEEDS), feed)
+        feeds.delete_feed(_organizer_of(request, feed, FeedKey.Scope.MANAGE_FEEDS), feed)
         return Response(status=204, headers=NO_STORE_HEADERS)
 
 
@@ -161,7 +174,7 @@ class FeedMessages(APIView):
         },
     )
     def put(self, request: Request, feed: str) -> Response:
-        organizer_id = _organizer_of(request, FeedKey.Scope.SEND)
+        organizer_id = _organizer_of(request, feed, FeedKey.Scope.SEND)
         sent = feeds.send(organizer_id, feed, bodies.read_messages(request))
         return _respond({"messages": [{"id": one.id, "sequence": one.sequence, "is_new": one.is_new} for one in sent]})
 
@@ -182,7 +195,7 @@ class FeedMessages(APIView):
         responses={200: FeedMessagesSerializer, **_REFUSALS},
     )
     def get(self, request: Request, feed: str) -> HttpResponse:
-        organizer_id = _organizer_of(request, FeedKey.Scope.RECEIVE)
+        organizer_id = _organizer_of(request, feed, FeedKey.Scope.RECEIVE)
         received = feeds.receive(
             organizer_id,
             feed,
@@ -216,7 +229,7 @@ class ReceivedFeedMessage(APIView):
         },
     )
     def delete(self, request: Request, feed: str, receipt_handle: str) -> Response:
-        feeds.delete(_organizer_of(request, FeedKey.Scope.RECEIVE), feed, receipt_handle)
+        feeds.delete(_organizer_of(request, feed, FeedKey.Scope.RECEIVE), feed, receipt_handle)
         return Response(status=204, headers=NO_STORE_HEADERS)
 
     @extend_schema(
@@ -232,7 +245,7 @@ class ReceivedFeedMessage(APIView):
         },
     )
     def patch(self, request: Request, feed: str, receipt_handle: str) -> Response:
-        organizer_id = _organizer_of(request, FeedKey.Scope.RECEIVE)
+        organizer_id = _organizer_of(request, feed, FeedKey.Scope.RECEIVE)
         visible_at = feeds.extend(organizer_id, feed, receipt_handle, bodies.read_visibility(request))
         return _respond({"visible_at": clock.iso(visible_at)})
 
@@ -247,7 +260,7 @@ class FeedDeletions(APIView):
         responses={200: DeletionsSerializer, **_REFUSALS},
     )
     def post(self, request: Request, feed: str) -> Response:
-        organizer_id = _organizer_of(request, FeedKey.Scope.RECEIVE)
+        organizer_id = _organizer_of(request, feed, FeedKey.Scope.RECEIVE)
         handles = bodies.read_handles(request)
         refusals = feeds.delete_list(organizer_id, feed, handles)
         return _respond(
@@ -278,7 +291,7 @@ class DeadLetters(APIView):
         responses={200: DeadLettersSerializer, **_REFUSALS},
     )
     def get(self, request: Request, feed: str) -> HttpResponse:
-        organizer_id = _organizer_of(request, FeedKey.Scope.MANAGE_FEEDS)
+        organizer_id = _organizer_of(request, feed, FeedKey.Scope.MANAGE_FEEDS)
         dead = feeds.list_dead_letters(
             organizer_id,
             feed,
@@ -306,5 +319,5 @@ class RedriveDeadLetters(APIView):
         responses={200: RedrivenSerializer, **_REFUSALS},
     )
     def post(self, request: Request, feed: str) -> Response:
-        organizer_id = _organizer_of(request, FeedKey.Scope.MANAGE_FEEDS)
+        organizer_id = _organizer_of(request, feed, FeedKey.Scope.MANAGE_FEEDS)
         return _respond({"redriven": feeds.redrive(organizer_id, feed)})

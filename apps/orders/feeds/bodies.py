@@ -13,8 +13,7 @@ from apps.kernel.http import problems
 from apps.kernel.http.json_body import get_json_object, refuse_unknown_fields
 
 ID_PATTERN = f"^[!-~]{{1,{feeds.ID_LENGTH_MAX}}}$"
-NAME_PATTERN = f"^[a-z0-9][a-z0-9-]{{0,{feeds.NAME_LENGTH_MAX - 1}}}$"
-_ID, _NAME = re.compile(ID_PATTERN, re.ASCII), re.compile(NAME_PATTERN, re.ASCII)
+_ID, _NAME = re.compile(ID_PATTERN, re.ASCII), re.compile(feeds.NAME_PATTERN, re.ASCII)
 
 
 def check_name(name: str) -> str:

@@ -2,10 +2,12 @@
 
 import uuid
 
+from django.core.validators import RegexValidator
 from django.db import models
 from django.db.models import Q
 
 from apps.kernel import safe_http
+from apps.kernel.feeds.models import NAME_LENGTH_MAX, NAME_PATTERN
 from apps.orders.models.orders import Order
 
 
@@ -69,6 +71,12 @@ class FeedKey(Audience):
     digest = models.CharField(max_length=64, help_text="SHA-256 of the key. The key itself is not stored.")
     beginning = models.CharField(max_length=12, help_text="The first characters of the key, to recognize it.")
     scopes = models.JSONField(default=_default_scopes, help_text="What the key may do.")
+    feed = models.CharField(
+        max_length=NAME_LENGTH_MAX,
+        blank=True,
+        validators=[RegexValidator(NAME_PATTERN, "Small letters, digits and hyphens only, as in the feed's name.")],
+        help_text="The only feed that the key is for; empty: all of the organizer.",
+    )
     revoked_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
@@ -85,6 +93,9 @@ class FeedKey(Audience):
 
     def has_scope(self, scope: str) -> bool:
         return scope in self.scopes
+
+    def is_for_feed(self, name: str) -> bool:
+        return self.feed in ("", name)
 
 
 class OrganizerMessage(models.Model):

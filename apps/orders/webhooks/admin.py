@@ -75,10 +75,12 @@ class FeedKeyForm(_AudienceForm):
 
     class Meta:
         model = FeedKey
-        fields = ["name", "organizer", "event", "scopes", "kinds"]
+        fields = ["name", "organizer", "event", "scopes", "feed", "kinds"]
 
     def clean(self):
         cleaned = super().clean()
+        if cleaned.get("feed") and FeedKey.Scope.ORDERS in cleaned.get("scopes", ()):
+            self.add_error("feed", "Messages about orders are in no feed: make another key for them.")
         if cleaned.get("organizer") is None and set(cleaned.get("scopes", ())) - {FeedKey.Scope.ORDERS}:
             self.add_error("scopes", "A key for feeds needs an organizer, and no event.")
         return cleaned
@@ -185,7 +187,8 @@ class FeedKeyAdmin(_AudienceAdmin):
 
     @admin.display(description="scopes")
     def may(self, key):
-        return ", ".join(key.scopes)
+        scopes = ", ".join(key.scopes)
+        return f"{scopes} (feed {key.feed})" if key.feed else scopes
 
     def save_model(self, request, obj, form, change):
         if not change:

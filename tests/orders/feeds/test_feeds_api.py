@@ -135,6 +135,27 @@ def test_a_key_does_what_its_scopes_say(program: Program, scope: str, allowed: s
     assert_problem(other.call("GET", "/jobs"), 401, "token-invalid")
 
 
+def test_a_key_for_one_feed_is_refused_by_the_others(program: Program) -> None:
+    program.call("PUT", "/other", {})
+    limited = Program(program.row.organizer)
+    limited.row.scopes, limited.row.feed = ALL[1:], "other"
+    limited.row.save()
+    assert limited.send({"id": "a", "body": 1}, feed="other").status_code == 200
+    assert len(limited.receive(feed="other")) == 1
+    assert [one["name"] for one in limited.call("GET", "").json()["feeds"]] == ["other"]
+    for method, path, body in (
+        ("PUT", "/jobs/messages", {"messages": [{"id": "a", "body": 1}]}),
+        ("GET", "/jobs/messages", None),
+        ("POST", "/jobs/deletions", {"receipt_handles": ["x"]}),
+        ("DELETE", "/jobs/messages/x", None),
+        ("GET", "/jobs", None),
+        ("PUT", "/new", {}),
+        ("DELETE", "/jobs", None),
+        ("POST", "/jobs/dead-letters/redrive", None),
+    ):
+        assert_problem(limited.call(method, path, body), 403, "scope-missing")
+
+
 def test_a_key_without_the_scope_of_orders_gets_no_messages_about_orders(program: Program) -> None:
     event = factories.make_event(organizer="alpha")
     program.row.scopes = ["feeds:send"]
