@@ -7,7 +7,7 @@ from django.db import connection
 
 from apps.kernel import clock
 from apps.kernel.feeds import facade as feeds
-from apps.kernel.feeds import garbage
+from apps.kernel.feeds import garbage, reconciliation
 from apps.kernel.feeds.models import Feed, Message
 from tests.support.kernel.feeds import (
     NAME,
@@ -119,3 +119,25 @@ def _pages(cursor: object, act: object) -> int:
     act()  # type: ignore[operator]
     after = read()
     return after - before
+
+
+def test_counts_that_differ_from_the_messages_are_found_and_repaired_while_others_send() -> None:
+    make_feed(receives_max=1)
+    send(new("a"), new("b", body="x"), new("c"))
+    feeds.delete(OWNER, NAME, receive(1)[0].receipt_handle)
+    assert list(reconciliation._find(None)) == []
+    Feed.objects.update(message_count=9, byte_count=1, dead_count=1, deleted_count=0, next_sequence=2)
+    (difference,) = reconciliation._find(None)
+    assert difference.line.endswith("by its messages 2 messages, 7 bytes, 0 dead letters, 1 deleted, next number 4")
+    Feed.objects.update(next_sequence=4)  # Until it is repaired, nothing could be sent.
+
+    def act(number: int) -> object:
+        return send(new(f"{number}")) if number % 2 else reconciliation._repair(difference, "an operator")
+
+    outcomes = values(storm(4, act))
+    assert sorted(one for one in outcomes if isinstance(one, str)) == ["gone", "repaired"]
+    assert_counts_are_exact()
+    Feed.objects.update(next_sequence=2)
+    (difference,) = reconciliation._find(None)
+    assert reconciliation._repair(difference, "an operator") == "repaired"
+    assert send(new("later"))[0].sequence == 6
