@@ -9,6 +9,7 @@ from apps.events.interest import async_views as interest
 from apps.events.recents import async_views as recents
 from apps.kernel.fastpath.dispatcher import Application, Dispatcher
 from apps.orders.checkout import async_views as checkout
+from apps.orders.feeds import async_views as feeds
 from apps.orders.order_pages import async_views as orders
 from apps.orders.provider_sync import async_views as webhooks
 from apps.queue import async_views as queue
@@ -20,7 +21,7 @@ def create_dispatcher(forward: Application) -> Dispatcher:
     routes = [
         *queue.ROUTES, *reservations.ROUTES, *checkout.ROUTES, *orders.ROUTES, *webhooks.ROUTES, *announcements.ROUTES,
         *recents.ROUTES,
-        *interest.ROUTES,
+        *interest.ROUTES, *feeds.ROUTES,
     ]  # fmt: skip
     return Dispatcher(routes, forward=forward)
 

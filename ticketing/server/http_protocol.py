@@ -364,6 +364,7 @@ class HttpProtocol(HttpToolsProtocol):
         uvicorn closes an idle connection at once. The client's next request may be on its way by then and would get no
         response, so the connection stays open until its idle timeout.
         """
+        self._client.is_ending = True
         if self._listener is not None:
             self._listener.server_shutting_down()
             return

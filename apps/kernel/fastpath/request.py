@@ -169,6 +169,11 @@ class Request:
         client: Client | None = self.scope.get(CLIENT)
         return client is not None and client.has_disconnected
 
+    def is_last(self) -> bool:
+        """Return whether the connection ends with this request, because the process is shutting down."""
+        client: Client | None = self.scope.get(CLIENT)
+        return client is not None and client.is_ending
+
     async def gather(self) -> None:
         """Receive the whole body now; the handler and the site read it later, each from its beginning. A problem with
         the body is raised later by `json_object`. Raises ClientDisconnected."""

@@ -38,10 +38,12 @@ DEFERRED if the application will call `later` once, on the event loop, with a re
 class Client:
     """The state of a connection's client."""
 
-    __slots__ = ("has_disconnected",)
+    __slots__ = ("has_disconnected", "is_ending")
 
     def __init__(self) -> None:
         self.has_disconnected = False
+        self.is_ending = False
+        """Whether the present request is the last one, since the server is shutting down."""
 
 
 DEFERRED: RawResponse = (0, b"", b"")

@@ -1,7 +1,7 @@
 """Send, receive, delete and extend messages."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -18,6 +18,8 @@ from apps.kernel.http import idempotency, problems
 
 LIST_MAX = 10
 """Messages of one call, sent or received."""
+DUE_MAX = 100
+"""How many messages `count_due` counts in a feed."""
 DELETED_MAX = 100
 """Messages that one call deletes."""
 VISIBILITY_SECONDS_DEFAULT, VISIBILITY_SECONDS_MAX = 600, 12 * 3_600
@@ -27,6 +29,7 @@ _insert = sql.load("apps.kernel.feeds", "insert_messages")
 _receive = sql.load("apps.kernel.feeds", "receive_messages")
 _lock_messages = sql.load("apps.kernel.feeds", "lock_messages")
 _delete = sql.load("apps.kernel.feeds", "delete_messages")
+_count_due = sql.load("apps.kernel.feeds", "count_due")
 _extend = sql.load("apps.kernel.feeds", "extend_message")
 _HANDLE = re.compile(r"([1-9][0-9]{0,17})-([0-9a-f]{32})", re.ASCII)
 
@@ -140,6 +143,18 @@ def receive(
         ReceivedMessage(message_id, sequence, key, body, sent_at, receives, f"{sequence}-{receipt.hex}", visible_at)
         for sequence, message_id, key, body, sent_at, receives, receipt, visible_at in sorted(rows)
     ]
+
+
+def count_due(feeds: Collection[tuple[int, str]]) -> dict[tuple[int, str], int]:
+    """Return how many messages can be received now from each of these feeds, by organizer and name, up to DUE_MAX;
+    without feeds that do not exist."""
+    if not feeds:
+        return {}
+    with connection.cursor() as cursor:
+        rows = _count_due.rows(
+            cursor, organizers=[owner for owner, _ in feeds], names=[name for _, name in feeds], limit=DUE_MAX
+        )
+    return {(owner, name): count for owner, name, count in rows}
 
 
 def delete(organizer_id: int, name: str, handle: str) -> None:

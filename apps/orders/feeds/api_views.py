@@ -191,17 +191,28 @@ class FeedMessages(APIView):
                 default=feeds.VISIBILITY_SECONDS_DEFAULT,
                 description="For how long they are hidden.",
             ),
+            OpenApiParameter(
+                "wait_seconds",
+                whole_number(0, bodies.WAIT_SECONDS_MAX),
+                default=0,
+                description="How long to wait for a message if there is none.",
+            ),
         ],
         responses={200: FeedMessagesSerializer, **_REFUSALS},
     )
     def get(self, request: Request, feed: str) -> HttpResponse:
         organizer_id = _organizer_of(request, feed, FeedKey.Scope.RECEIVE)
+        bodies.read_wait_seconds(request.query_params)  # The fast path has waited (`async_views`).
         received = feeds.receive(
             organizer_id,
             feed,
-            bodies.read_query_number(request, "n", 1, feeds.LIST_MAX, feeds.LIST_MAX),
+            bodies.read_count(request.query_params),
             bodies.read_query_number(
-                request, "visibility_seconds", 0, feeds.VISIBILITY_SECONDS_MAX, feeds.VISIBILITY_SECONDS_DEFAULT
+                request.query_params,
+                "visibility_seconds",
+                0,
+                feeds.VISIBILITY_SECONDS_MAX,
+                feeds.VISIBILITY_SECONDS_DEFAULT,
             ),
         )
         return _respond_with_bodies(
@@ -295,8 +306,8 @@ class DeadLetters(APIView):
         dead = feeds.list_dead_letters(
             organizer_id,
             feed,
-            bodies.read_query_number(request, "after", 0, SEQUENCE_MAX, 0),
-            bodies.read_query_number(request, "n", 1, feeds.LISTED_MAX, feeds.LISTED_MAX),
+            bodies.read_query_number(request.query_params, "after", 0, SEQUENCE_MAX, 0),
+            bodies.read_query_number(request.query_params, "n", 1, feeds.LISTED_MAX, feeds.LISTED_MAX),
         )
         return _respond_with_bodies(
             [

@@ -5,7 +5,6 @@ import re
 from collections.abc import Container, Mapping
 from typing import Any
 
-from django.http import HttpRequest
 from rest_framework.request import Request
 
 from apps.kernel.feeds import facade as feeds
@@ -13,6 +12,8 @@ from apps.kernel.http import problems
 from apps.kernel.http.json_body import get_json_object, refuse_unknown_fields
 
 ID_PATTERN = f"^[!-~]{{1,{feeds.ID_LENGTH_MAX}}}$"
+WAIT_SECONDS_MAX = 20
+"""How long a receive waits for a message."""
 _ID, _NAME = re.compile(ID_PATTERN, re.ASCII), re.compile(feeds.NAME_PATTERN, re.ASCII)
 
 
@@ -23,15 +24,25 @@ def check_name(name: str) -> str:
     return name
 
 
-def read_query_number(request: HttpRequest, name: str, minimum: int, maximum: int, default: int) -> int:
+def read_query_number(query: Mapping[str, str], name: str, minimum: int, maximum: int, default: int) -> int:
     """Return the whole number in the query string."""
-    text = request.GET.get(name)
+    text = query.get(name)
     if text is None:
         return default
     digits = len(str(maximum))
     if not (text.isascii() and text.isdigit() and len(text) <= digits and minimum <= int(text) <= maximum):
         raise problems.Invalid({name: _range(minimum, maximum)})
     return int(text)
+
+
+def read_count(query: Mapping[str, str]) -> int:
+    """Return how many messages the request asks for at most."""
+    return read_query_number(query, "n", 1, feeds.LIST_MAX, feeds.LIST_MAX)
+
+
+def read_wait_seconds(query: Mapping[str, str]) -> int:
+    """Return for how long the request waits for a message."""
+    return read_query_number(query, "wait_seconds", 0, WAIT_SECONDS_MAX, 0)
 
 
 def read_feed_settings(request: Request) -> tuple[int, int]:
