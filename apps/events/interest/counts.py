@@ -126,7 +126,7 @@ def judge(
     """Return the judged views of a shard behind the position `after`, up to `last`, from `first` until before `until`
     (None: without a limit). The same views get the same verdicts, however they are divided into windows."""
     longest = _longest_repeat_seconds()
-    since = None if first is None else first - timedelta(seconds=max(longest, ADDRESS_SECONDS))
+    since = None if first is None else first - timedelta(seconds=longest + ADDRESS_SECONDS)
     tally = Tally()
     with connection.cursor() as cursor:
         tally.add(

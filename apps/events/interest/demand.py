@@ -11,6 +11,7 @@ from django.db.models.functions import TruncDate
 
 from apps.events import registries
 from apps.events.interest.counts import VERDICTS
+from apps.events.interest.log import LOG_DAYS
 from apps.events.models import Event, OnSale, Section, ViewDay, ViewMinute, ViewReferrer
 from apps.events.registries import RoomInterest
 from apps.events.search.missed import Missed, most_missed
@@ -103,20 +104,22 @@ def _hour_plot(event_id: int, now: datetime, zone: ZoneInfo) -> Plot:
 
 
 def _days_plot(event_id: int, now: datetime, zone: ZoneInfo) -> Plot:
-    """Return the plot of the last days, or of those before sales opened if these are over, on the venue's calendar."""
+    """Return the plot of the last days, or of those before sales opened if these are over, on the venue's calendar. The
+    counts by minute are kept for LOG_DAYS only; days before have their counts by day, which are days in UTC."""
     opens_at = OnSale.objects.filter(event_id=event_id).values_list("opens_at", flat=True).first()
     last = now if opens_at is None else min(now, max(opens_at, now - timedelta(days=DAYS - 1)))
     first_day = last.astimezone(zone).date() - timedelta(days=DAYS - 1)
     since = datetime.combine(first_day, time(), zone).astimezone(UTC)
     rows = ViewMinute.objects.filter(event_id=event_id, minute__gte=since)
     by_day = rows.annotate(day=TruncDate("minute", tzinfo=zone)).values("day").annotate(sum=Sum("counted"))
+    by_minutes = {day: count for day, count in by_day.values_list("day", "sum") if count}
+    first_whole = (now - timedelta(days=LOG_DAYS)).astimezone(zone).date() + timedelta(days=1)
+    older = ViewDay.objects.filter(event_id=event_id, day__gte=first_day, day__lt=first_whole, counted__gt=0)
+    counted = dict(older.values_list("day", "counted"))
+    counted |= {day: count for day, count in by_minutes.items() if day >= first_whole}
     period = Period(since, 86_400, DAYS)
     # Two hours after the n-th multiple of 24 hours is within the n-th day also if the clocks change in between.
-    bins = [
-        (since + timedelta(days=(day - first_day).days, hours=2), count)
-        for day, count in by_day.order_by("day").values_list("day", "sum")
-        if count
-    ]
+    bins = [(since + timedelta(days=(day - first_day).days, hours=2), counted[day]) for day in sorted(counted)]
     return bar_plot.draw(bins, period, zone)
 
 

@@ -12,7 +12,8 @@ from apps.kernel.db import transactions
 from apps.kernel.fastpath.cache import RefreshingCache
 
 MIN_SECONDS, REPEAT_MINUTES, ADDRESS_MAX = 10, 5, 10
-"""The defaults: at least 10 s on the page, not again within 5 minutes, at most 10 a minute from one address."""
+"""The defaults: at least 10 s on the page, not again within 5 minutes, at most 10 in a minute of the clock from one
+address."""
 REPEAT_MINUTES_MAX = 60
 ADDRESS_SECONDS = 60
 USER_AGENT_CHARACTERS = 512

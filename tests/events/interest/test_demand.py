@@ -2,6 +2,7 @@
 
 from datetime import timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.test import Client
@@ -149,3 +150,13 @@ def test_a_search_on_the_catalog_that_finds_nothing_is_recorded(concert: EventVi
     Client().get("/?q=concert")
     Client().get("/?q=concert&price_max=0")
     assert list(MissedSearch.objects.values_list("text", "count")) == [("zzyzxqqq", 2)]
+
+
+@pytest.mark.django_db
+def test_days_whose_counts_by_minute_are_gone_are_plotted_from_the_counts_by_day(concert: EventView) -> None:
+    close_sales(concert, -timedelta(days=20))
+    today = clock.process_now().date()
+    for age, counted in ((25, 7), (40, 50), (60, 900)):
+        ViewDay.objects.create(event_id=concert.id, day=today - timedelta(days=age), counted=counted)
+    minute(concert, 7, timedelta(days=25))
+    assert demand.read_demand(concert.id, ZoneInfo("UTC")).days_plot.total == 57, "once each; the last is too old"

@@ -2,6 +2,7 @@
 
 from apps.events.facade import EventView
 from apps.events.interest import rules
+from apps.events.interest.log import shard_of
 from apps.events.models import ViewRule
 from apps.kernel.db import transactions
 from tests.support.events.views import count_all, counts, log, view
@@ -42,11 +43,31 @@ def test_the_same_person_counts_for_each_event(concert: EventView) -> None:
 
 def test_of_one_address_ten_views_a_minute_count(concert: EventView) -> None:
     first = [(number / 10, view(concert.id + number, person=number)) for number in range(12)]
-    log([*first, (60.0, view(concert.id, person=100)), (300.0, view(concert.id, person=101))])
+    log([*first, (59.9, view(concert.id, person=100)), (60.0, view(concert.id, person=101))])
     count_all()
     eleventh = {"over_address_max": 1}
     assert [counts(concert.id + number) for number in (9, 10, 11)] == [{"counted": 1}, eleventh, eleventh]
-    assert counts(concert.id) == {"counted": 2, "over_address_max": 1}, "in any minute, not by the clock's minutes"
+    assert counts(concert.id) == {"counted": 2, "over_address_max": 1}, "by the minutes of the clock"
+
+
+def test_refused_views_of_an_address_keep_no_other_from_counting(concert: EventView) -> None:
+    """Also while they arrive all the time, as they do here for ten minutes: bots, short ones and the same person."""
+    refused = [view(concert.id + 1, is_bot=True), view(concert.id + 1, seconds=1), view(concert.id + 1)]
+    flood = [(float(second), refused[second % 3]) for second in range(600)]
+    log([*flood, *((600 + number, view(concert.id, person=100 + number)) for number in range(12))])
+    count_all()
+    assert counts(concert.id) == {"counted": 10, "over_address_max": 2}
+    assert counts(concert.id + 1) == {"counted": 1, "bots": 200, "short": 200, "repeated": 199}
+
+
+def test_a_repetition_from_another_address_takes_none_of_the_ten_views(concert: EventView) -> None:
+    change(Kind.ADDRESS_MAX, number=1)
+    elsewhere = next(address for address in range(9, 100) if shard_of(address) == shard_of(8))
+    log([(0, view(concert.id, address=elsewhere)), (250, view(concert.id))])
+    count_all()
+    log([(251, view(concert.id, person=2))])  # A window of its own, which has no view of the first person.
+    count_all()
+    assert counts(concert.id) == {"counted": 2, "repeated": 1}
 
 
 def test_staff_of_the_events_organizer_do_not_count(concert: EventView) -> None:
