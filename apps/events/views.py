@@ -23,6 +23,7 @@ from apps.events.organizers import legal_pages
 from apps.events.posters import artwork
 from apps.events.search import catalog_page, engine, filters
 from apps.events.search.missed import missed_searches
+from apps.kernel.http import client_address
 
 CATALOG_PAGE_SIZE = 24
 _CARD = tuple(field.name for field in fields(selectors.EventCard))
@@ -47,7 +48,7 @@ def catalog(request: HttpRequest) -> HttpResponseBase:
     query = replace(query, size=CATALOG_PAGE_SIZE)
     context: dict[str, Any] = {"q": query.text[: selectors.SEARCH_CHARACTERS_MAX], "problem": problem}
     if query.text or query.is_filtered or query.sort:
-        cards, shown = _search_context(query)
+        cards, shown = _search_context(query, client_address.address_from_environ(request.META))
     else:
         cards, shown = _browse_context(query)
     # Cache the page briefly if it shows counts, or if it is a search result, because no purge covers its URL.
@@ -74,10 +75,10 @@ def _browse_context(query: filters.Query) -> tuple[list[selectors.EventCard], di
     }
 
 
-def _search_context(query: filters.Query) -> tuple[list[selectors.EventCard], dict[str, Any]]:
+def _search_context(query: filters.Query, address: str) -> tuple[list[selectors.EventCard], dict[str, Any]]:
     found = engine.search(query)
     if not found.total and not query.is_filtered and query.page == 1:
-        missed_searches.record(query.text)
+        missed_searches.record(query.text, address)
     results = {result.slug: result for result in found.results}
     cards = selectors.list_cards([result.event_id for result in found.results])
     events = [

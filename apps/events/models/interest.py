@@ -199,6 +199,8 @@ class MissedSearch(models.Model):
     day = models.DateField()
     text = models.CharField(max_length=80, help_text="Folded words, separated by spaces.")
     count = models.PositiveIntegerField()
+    is_common = models.BooleanField(default=False, help_text="Searched from several addresses, so it is shown.")
+    addresses = models.CharField(max_length=60, blank=True, help_text="Digests of this day; empty once it is common.")
 
     def __str__(self) -> str:
         return self.text

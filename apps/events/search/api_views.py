@@ -16,7 +16,7 @@ from apps.events.search import engine, filters
 from apps.events.search.documents import PRICE_MAX
 from apps.events.search.missed import missed_searches
 from apps.events.search.pipeline import QUERY_CHARACTERS_MAX, Matched
-from apps.kernel.http import problems
+from apps.kernel.http import client_address, problems
 
 MAX_AGE_SECONDS = 2
 
@@ -116,7 +116,7 @@ class Search(PublicView):
             raise problems.Invalid({error.name: error.why}) from error
         found = engine.search(query)
         if not found.total and not query.is_filtered and query.page == 1:
-            missed_searches.record(query.text)
+            missed_searches.record(query.text, client_address.address_from_environ(request.META))
         following = urlencode(filters.parameters(query, page=query.page + 1))
         return respond(
             {

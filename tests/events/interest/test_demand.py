@@ -56,7 +56,7 @@ def test_the_page_shows_views_referrers_searches_and_reasons(concert: EventView)
     today = clock.process_now().date()
     ViewDay.objects.create(event_id=concert.id, day=today, counted=5_678)
     ViewReferrer.objects.create(event_id=concert.id, day=today, host="news.example", counted=321)
-    MissedSearch.objects.create(day=today, text="swan lake", count=3)
+    MissedSearch.objects.create(day=today, text="swan lake", count=3, is_common=True)
     MissedSearch.objects.create(day=today, text="ann@example.org", count=2)
     page = staff(concert, Role.FINANCE).get(f"/admin/events/event/{concert.id}/demand/").content.decode()
     for shown in ("1,234", "1,254", "5,678", "news.example", "321", "swan lake", "77"):
@@ -131,13 +131,35 @@ def test_the_lobby_is_the_least_and_the_room_suggests_limits(db: None, in_lobby:
 def test_searches_without_results_are_counted_by_their_words(db: None) -> None:
     counted = missed.MissedSearches()
     for text in ("Swan  LAKE", "swan lake", "", "\u200b"):
-        counted.record(text)
+        counted.record(text, "10.0.0.1")
     counted.write()
-    counted.record("Swan Lake!")
+    for _ in range(2):
+        counted.record("Swan Lake!", "10.0.0.2")
+        counted.write()
+    assert MissedSearch.objects.values_list("text", "count").get() == ("swan lake", 2)
+    assert missed.most_missed(30, 10) == [], "two addresses only"
+    # Another process: the same address is counted again, and is still the same one.
+    other = missed.MissedSearches()
+    for address in ("10.0.0.1", "2001:db8::1", "2001:db8::2"):
+        other.record("swan lake", address)
+    other.write()
+    row = MissedSearch.objects.get()
+    assert (row.count, row.is_common, row.addresses) == (4, True, "")
+    counted.record("swan lake", "10.0.0.4")
+    for number in range(5):
+        counted.record("giselle", f"10.0.1.{number}")
     counted.write()
+    assert missed.most_missed(30, 10) == [missed.Missed("giselle", 5), missed.Missed("swan lake", 5)]
+
+
+def test_one_address_puts_few_texts_on_the_list_of_searches(db: None, monkeypatch: Any) -> None:
+    monkeypatch.setattr(missed, "ADDRESS_TEXTS_MAX", 3)
+    counted = missed.MissedSearches()
+    for number in range(10):
+        counted.record(f"insult {number}", "10.0.0.1")
+    counted.record("giselle", "10.0.0.2")
     counted.write()
-    assert list(MissedSearch.objects.values_list("text", "count")) == [("swan lake", 3)]
-    assert missed.most_missed(30, 10) == [missed.Missed("swan lake", 3)]
+    assert MissedSearch.objects.count() == 4
 
 
 def test_a_search_on_the_catalog_that_finds_nothing_is_recorded(concert: EventView, monkeypatch: Any) -> None:
@@ -149,7 +171,7 @@ def test_a_search_on_the_catalog_that_finds_nothing_is_recorded(concert: EventVi
     Client().get("/api/search?q=zzyzxqqq")
     Client().get("/?q=concert")
     Client().get("/?q=concert&price_max=0")
-    assert list(MissedSearch.objects.values_list("text", "count")) == [("zzyzxqqq", 2)]
+    assert list(MissedSearch.objects.values_list("text", "count")) == [("zzyzxqqq", 1)], "once from one address"
 
 
 @pytest.mark.django_db
