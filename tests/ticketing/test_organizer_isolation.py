@@ -15,6 +15,7 @@ from django.urls import reverse
 from apps.events.models import Event, Membership, Role, Venue
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
 from apps.events.organizers.roles import ROLE_PERMISSIONS
+from apps.kernel.scheduler.models import TaskFile
 from apps.orders.models import Refund, Ticket
 from tests.support import factories
 from tests.support.events.organizer_rows import Rows, admin_url, make_rows, scoped_admins, snapshot
@@ -63,6 +64,7 @@ CUSTOM_PAGES: dict[str, Callable[[Rows], Any]] = {
     "reservations_stock": lambda rows: rows.sale.id,
     "events_announcements": lambda rows: rows.sale.id,
     "events_tasks": lambda rows: rows.sale.id,
+    "events_task_file": lambda rows: TaskFile.objects.get(run__task__event_id=rows.sale.id).pk,
     "events_prices": lambda rows: rows.sale.id,
     "events_publish": lambda rows: rows.sale.id,
     "events_changes": lambda rows: rows.sale.id,

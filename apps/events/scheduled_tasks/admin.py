@@ -47,7 +47,7 @@ class ScheduledTaskAdmin(_TaskRows):
         file_view = self.admin_site.admin_view(task_file)
         return [
             path("of/<int:event_id>/", view, name="events_tasks"),
-            path("of/<int:event_id>/files/<int:run_id>/", file_view, name="events_task_file"),
+            path("files/<int:run_id>/", file_view, name="events_task_file"),
             *super().get_urls(),
         ]
 

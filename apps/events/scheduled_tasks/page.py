@@ -6,10 +6,10 @@ from typing import Any
 from django import forms
 from django.contrib.admin import AdminSite
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, QueryDict
 from django.template.response import TemplateResponse
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_http_methods
 
 from apps.events.organizers.membership_backend import is_permitted
 from apps.events.scheduled_tasks import limits
@@ -140,15 +140,16 @@ def _may_read(request: HttpRequest, event: StaffEvent, run: TaskRun) -> bool:
     return kind is not None and _may_use(request, event, kind)
 
 
-@require_safe
-def task_file(request: HttpRequest, event_id: int, run_id: int) -> HttpResponse:
-    """Send the file that a run of the event's tasks made."""
-    event = get_staff_event(event_id)
-    file = TaskFile.objects.select_related("run__task").filter(pk=run_id, run__task__event_id=event_id).first()
+def task_file(request: HttpRequest, run_id: int) -> HttpResponse:
+    """Send the file that the run of an event's task made."""
+    file = TaskFile.objects.select_related("run__task").filter(pk=run_id, run__task__event_id__isnull=False).first()
+    event = None if file is None else get_staff_event(file.run.task.event_id or 0)
     if event is None or file is None:
         raise Http404
     if not is_permitted(request.user, MAY_SEE, event) or not _may_read(request, event, file.run):
         raise PermissionDenied
+    if request.method not in ("GET", "HEAD"):
+        return HttpResponseNotAllowed(["GET", "HEAD"])
     headers = {"Content-Disposition": f'attachment; filename="{file.name}"', "Cache-Control": "private, no-store"}
     return HttpResponse(bytes(file.content), content_type=file.content_type, headers=headers)
 

@@ -17,11 +17,11 @@ SET count = kept.count + excluded.count,
             kept.is_common OR excluded.is_common OR count(*) >= %(addresses_min)s::bigint,
             CASE
                 WHEN kept.is_common OR excluded.is_common OR count(*) >= %(addresses_min)s::bigint THEN ''
-                ELSE string_agg(both.digest, ',')
+                ELSE string_agg(merged.digest, ',')
             END
         FROM (
             SELECT DISTINCT digest
             FROM string_to_table(kept.addresses || ',' || excluded.addresses, ',') AS part (digest)
             WHERE digest <> ''
-        ) AS both
+        ) AS merged
     )

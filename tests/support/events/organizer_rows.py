@@ -19,6 +19,7 @@ from apps.kernel.db import transactions
 from apps.kernel.feeds import facade as feeds
 from apps.kernel.scheduler import facade as scheduler
 from apps.kernel.scheduler import picker, schedule_times
+from apps.kernel.scheduler.models import TaskFile, TaskRun
 from apps.orders.checkin import door_links
 from apps.orders.checkin.check_in import Scan, scan
 from apps.orders.models import (
@@ -127,6 +128,9 @@ def make_rows(slug: str, marker: str) -> Rows:
         who="test",
     )
     picker.pick()
+    # A file of its run, whose kind is one that makes none.
+    run = TaskRun.objects.get(task__event_id=sale.id)
+    TaskFile.objects.create(run=run, name=f"{marker}.csv", content_type="text/csv", content=marker.encode())
     _insert_rows_of_processes(sale, room, now)
     first.refresh_from_db()
     return Rows(organizer, marker, sale, room, order, first, endpoint, other)
