@@ -48,6 +48,8 @@ frames: RefreshingCache[str, CountFrame] = RefreshingCache(
 
 async def sections(request: Request, slug: str) -> Reply:
     """The fast path's version of `SectionsView.get`."""
+    if frames.peek(slug) is None:
+        await events.get_cached_event(slug)  # Names of no event are looked up many at a time.
     frame = await frames.get(slug)
     # A tuple, so that the encoded lines are cached: the headers are the same until the counts change.
     headers = ((b"etag", frame.etag.encode()), _CACHEABLE, _VARIES)

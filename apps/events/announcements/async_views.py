@@ -1,5 +1,6 @@
 """The announcements' call on the fast path. `api_views` answers the same call on the site."""
 
+from apps.events import event_views
 from apps.events.announcements import feed
 from apps.events.announcements.feed import Feed
 from apps.kernel.fastpath.cache import RefreshingCache
@@ -19,6 +20,8 @@ feeds: RefreshingCache[str, Feed] = RefreshingCache(
 
 async def announcements(request: Request, slug: str) -> Reply:
     """Return the same response as `AnnouncementsView.get`."""
+    if feeds.peek(slug) is None:
+        await event_views.get_cached_event(slug)  # Names of no event are looked up many at a time.
     response = (await feeds.get(slug)).response_since(feed.parse_since(request.GET.get("since")))
     headers = [(b"etag", response.etag.encode()), _CACHEABLE]
     known = request.headers.get("if-none-match")

@@ -49,19 +49,18 @@ def refreshing_caches() -> list["RefreshingCache[Any, Any] | BatchRefreshingCach
 
 
 class InFlightReads(Generic[Key]):
-    """Reads in progress in threads, at most one for each key. A read is a call of the client that began it, unless it
-    is `shared`: then it serves all."""
+    """Reads in progress in threads, at most one for each key. They serve all requests that need the key, so they do not
+    wait in the line of the client that began them. Keys are of things that exist: an event's name from a URL is looked
+    up first (`events.get_cached_event`)."""
 
-    def __init__(self, *, shared: bool = False) -> None:
-        self._shared = shared
+    def __init__(self) -> None:
         self._under_way: dict[Key, asyncio.Task[Any]] = {}
 
     def begin(self, key: Key, read: Callable[[], Any]) -> "asyncio.Task[Any]":
         """Return the read of this key that is in progress, started in a thread if there was none."""
         task = self._under_way.get(key)
         if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
-            run = thread_pool.run_in_thread if self._shared else thread_pool.run_for_client
-            task = asyncio.create_task(run(read))
+            task = asyncio.create_task(thread_pool.run_in_thread(read))
             self._under_way[key] = task
             task.add_done_callback(lambda done: self._on_done(key, done))
         return task
@@ -208,7 +207,7 @@ class BatchRefreshingCache(_CacheBase[Key, Value]):
         self._requested: set[Key] = set()
         """Keys requested since the last refresh."""
         self._loader: BatchLoader[Key, Value] = BatchLoader(self._load_many)
-        self._in_flight_reads: InFlightReads[None] = InFlightReads(shared=True)
+        self._in_flight_reads: InFlightReads[None] = InFlightReads()
 
     def peek(self, key: Key) -> Value | None:
         value = super().peek(key)

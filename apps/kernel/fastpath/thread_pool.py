@@ -12,9 +12,9 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar, Token
+from contextvars import Context, ContextVar, Token
 from typing import Any, ParamSpec, TypeVar
 
 from django.conf import settings
@@ -97,6 +97,12 @@ def set_client(address: str) -> Token[str]:
 
 def reset_client(token: Token[str]) -> None:
     _client.reset(token)
+
+
+def create_shared_task(work: Coroutine[Any, Any, Value]) -> asyncio.Task[Value]:
+    """Run `work`, which serves many requests, in a task with an empty context: its calls are not those of the client
+    whose request happens to start it."""
+    return asyncio.get_running_loop().create_task(work, context=Context())
 
 
 async def run_in_thread(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:

@@ -119,7 +119,7 @@ class EventUpdates:
         last = self._running.get(work.__name__)
         if last is not None and not last.done():
             return False
-        self._running[work.__name__] = asyncio.get_running_loop().create_task(work(*args))
+        self._running[work.__name__] = thread_pool.create_shared_task(work(*args))
         return True
 
     # --- subscription ------------------------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class EventUpdates:
                 logger.debug("leaving a group failed: %s", log_context.summarize_error(error))
 
     def _run_in_background(self, act: Any) -> None:
-        task = asyncio.get_running_loop().create_task(act)
+        task = thread_pool.create_shared_task(act)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 from apps.events import facade as events
+from apps.kernel.fastpath import thread_pool
 from apps.kernel.http import problems
 from apps.kernel.observability import log_context
 from apps.kernel.push.frames import frame
@@ -50,7 +51,7 @@ class SeatViewers:
         the reason and unsubscribe it."""
         self._wait(_SeatViewer(listener, event, caller, sections, 0.0))
         if self._check_task is None or self._check_task.done():
-            self._check_task = asyncio.get_running_loop().create_task(self._check_loop())
+            self._check_task = thread_pool.create_shared_task(self._check_loop())
 
     def close(self) -> None:
         if self._check_task is not None:

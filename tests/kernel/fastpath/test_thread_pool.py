@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from apps.kernel.fastpath import thread_pool
+from apps.kernel.fastpath.cache import RefreshingCache
 from apps.kernel.http import problems
 from tests.support.event_loops import run_loop_once
 
@@ -53,6 +54,31 @@ async def test_clients_take_turns_and_shared_calls_go_first(calls: Calls) -> Non
     await asyncio.wait_for(asyncio.gather(*tasks), 20)
     assert calls.begun == ["a1", "shared", "a2", "b1", "c1", "a3", "b2", "c2"], "a customer has all networks of a /48"
     assert (thread_pool._threads.running, thread_pool._threads.waiting, thread_pool._threads.lines) == (0, 0, {})
+
+
+@pytest.mark.parametrize("how", ["cache", "task"])
+async def test_what_all_clients_need_does_not_wait_in_the_line_of_the_client_that_began_it(
+    calls: Calls, how: str
+) -> None:
+    cache: RefreshingCache[int, str] = RefreshingCache(
+        lambda key: calls.begun.append("shared") or f"value {key}", fresh_seconds=60, stale_seconds=0, most=1
+    )
+    tasks = [calls.begin("192.0.2.1", name) for name in ("a1", "a2", "a3")]
+    await run_loop_once()
+
+    async def begin_by_the_busy_client() -> None:
+        thread_pool.set_client("192.0.2.1")
+        if how == "cache":
+            assert await cache.get(7) == "value 7"
+        else:
+            await thread_pool.create_shared_task(thread_pool.run_for_client(calls._act, "shared"))
+
+    first = asyncio.create_task(begin_by_the_busy_client())
+    await run_loop_once()
+    await run_loop_once()
+    calls.may_end.set()
+    await asyncio.wait_for(asyncio.gather(*tasks, first), 20)
+    assert calls.begun == ["a1", "shared", "a2", "a3"]
 
 
 async def test_few_calls_of_a_client_wait_and_canceled_ones_take_no_turn(
