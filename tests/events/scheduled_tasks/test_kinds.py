@@ -13,7 +13,7 @@ from django.urls import reverse
 from apps.events import facade as events
 from apps.events.announcements import queries
 from apps.events.creation import EventSpec, GeneralAdmission, create_event
-from apps.events.models import Category, Event, Role, Section
+from apps.events.models import AnnouncementArchive, Category, Event, Role, Section
 from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.kernel.scheduler import executor, facade, picker, schedule_times
@@ -99,6 +99,21 @@ def test_an_announcement_is_posted_once() -> None:
     assert [one.text for one in current.announcements] == ["Doors open at 19:00."]
     Event.objects.update(starts_at=clock.now())
     assert "has begun" in run(event.id, "events.announce", text="The bar is open.").error
+
+
+def test_announcements_of_an_event_that_is_over_are_archived(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = make_event()
+    run(event.id, "events.announce", text="Doors open at 19:00.")
+    Event.objects.update(starts_at=clock.now())
+    task_id = schedule(event.id, "events.archive")
+    picker.pick()
+    later = clock.now() + timedelta(days=31)
+    monkeypatch.setattr(clock, "now", lambda: later)
+    archiving = TaskRun.objects.get(task=task_id)
+    executor.execute(archiving.pk)
+    archiving.refresh_from_db()
+    assert (archiving.state, archiving.result) == ("succeeded", "1 versions archived")
+    assert AnnouncementArchive.objects.get().version_count == 1
 
 
 def test_a_reminder_is_mailed_to_each_buyer_once() -> None:
