@@ -47,8 +47,8 @@ MEMORY_NUMBERS = 5_000_000
 """The number of the first general admission buyer whose hold is measured."""
 GENERAL_NUMBERS = 10_000_000
 """The first number of general admission buyers; buyers of seats have the numbers of the seats."""
-NUMBERS_PER_SECOND = {1: 3_000, 8: 6_000, 32: 10_000, 128: 14_000}
-OURS_PER_SECOND = {1: 600, 8: 2_000, 32: 5_000, 128: 9_000}
+NUMBERS_PER_SECOND = {1: 5_000, 8: 9_000, 32: 14_000, 128: 18_000}
+OURS_PER_SECOND = {1: 1_500, 8: 4_000, 32: 8_000, 128: 12_000}
 
 
 @dataclass(frozen=True)
