@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, InterfaceError, connection, transaction
 from psycopg import ClientCursor, Connection, Cursor, Error, errors
 from psycopg.pq import TransactionStatus
 
@@ -21,6 +21,9 @@ FAILURES = (DatabaseError, Error)
 """The errors of a statement: Django's connection raises DatabaseError, other connections raise psycopg's Error."""
 # Errors that a retry may cure: deadlock, lock timeout, statement timeout, serialization failure.
 _TRANSIENT = (errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled, errors.SerializationFailure)
+
+_LOST_SQLSTATES = ("08", "57P", "53300")
+"""Connection exceptions, the shutdown, crash or start of the server, and too many sessions."""
 
 _set_limits = sql.load("apps.kernel", "set_limits", prepared=True)
 
@@ -186,6 +189,15 @@ def is_transient(error: BaseException) -> bool:
     """Return whether a retry may succeed: after a deadlock, a lock or statement timeout or a serialization failure, but
     never after a data error."""
     return isinstance(_of_psycopg(error), _TRANSIENT)
+
+
+def is_connection_lost(error: BaseException) -> bool:
+    """Return whether a statement failed because its session ended or none could be opened: the statement is not at
+    fault, and whether a COMMIT was carried out is not known."""
+    cause = error.__cause__ if isinstance(error, InterfaceError) else _of_psycopg(error)
+    if not isinstance(cause, errors.OperationalError | errors.InterfaceError):
+        return False
+    return cause.sqlstate is None or cause.sqlstate.startswith(_LOST_SQLSTATES)
 
 
 def _of_psycopg(error: BaseException) -> BaseException | None:

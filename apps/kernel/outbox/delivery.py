@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from django.conf import settings
-from django.db import close_old_connections, connections
+from django.db import InterfaceError, close_old_connections, connections
 
 from apps.kernel.db import pools, roundtrip, transactions
 from apps.kernel.observability.repeated_errors import RepeatedErrors
@@ -217,7 +217,7 @@ class Delivery:
             while (unit := self._next()) is not None:
                 is_started = False
                 try:
-                    pools.renew_django_connections(prepares=self._is_list(unit))
+                    self._connect(unit)
                     if self._is_list(unit) and facade.is_started_in_lists(unit[0]):
                         is_started = True
                         self._start_list(unit)
@@ -250,6 +250,13 @@ class Delivery:
             with self._changed:
                 self._threads -= 1
                 self._changed.notify_all()
+
+    def _connect(self, unit: list[Message]) -> None:
+        """Renew this thread's connections. Raises ClaimNotEnded, whose end gives the messages back."""
+        try:
+            pools.renew_django_connections(prepares=self._is_list(unit))
+        except (*transactions.FAILURES, InterfaceError) as error:
+            raise ClaimNotEnded(unit[0], partial(facade.give_back, unit)) from error
 
     def _start_list(self, messages: list[Message]) -> None:
         with self._changed:

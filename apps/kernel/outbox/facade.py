@@ -20,7 +20,6 @@ from django.db import InterfaceError, connection, transaction
 from apps.kernel.db import sql, transactions
 from apps.kernel.observability import log_context
 from apps.kernel.outbox import outbox_metrics, stored_messages
-from apps.kernel.outbox.models import OutboxMessage
 from apps.kernel.outbox.topic_groups import ALL_GROUPS, TopicGroup
 
 logger = logging.getLogger(__name__)
@@ -34,6 +33,8 @@ key are put aside (`is_behind`), so that the next claim skips them."""
 SPARE_COUNT = 16
 """Candidates examined beyond the limit, since concurrent claims have some of them locked."""
 PUT_ASIDE_ROUNDS_MAX = 1_000
+LOST_MAX = timedelta(minutes=5)
+"""A message of this age whose list loses its database session is handled alone."""
 LIST_MAX = 100
 """Messages of a topic with a list handler that are handled together."""
 EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
@@ -50,6 +51,7 @@ _claim = sql.load("apps.kernel.outbox", "claim_messages", prepared=True)
 _set_behind = sql.load("apps.kernel.outbox", "set_behind")
 _unblock_next_messages = sql.load("apps.kernel.outbox", "unblock_next_messages", prepared=True)
 _settle = sql.load("apps.kernel.outbox", "settle_messages", prepared=True)
+_return = sql.load("apps.kernel.outbox", "return_messages")
 _retry = sql.load("apps.kernel.outbox", "retry_message")
 _postpone = sql.load("apps.kernel.outbox", "postpone_message")
 _prolong = sql.load("apps.kernel.outbox", "prolong_claim")
@@ -434,6 +436,14 @@ def hand_over_list(messages: Sequence[Message]) -> None:
     _end_or_keep(messages[0], partial(_end_list, handled, others))
 
 
+def give_back(messages: Sequence[Message]) -> None:
+    """End the claims of messages that the database's failure kept from being handled: they are new again."""
+    ids, receipts = [message.id for message in messages], [message.receipt for message in messages]
+    transactions.write_batch([_return.call(ids=ids, receipts=receipts, lost_max=LOST_MAX)])
+    for message in messages:
+        outbox_metrics.ended(message.topic, "later")
+
+
 def _end_list(handled: Sequence[Message], others: Sequence[Message]) -> None:
     """Settle the handled messages, and give the others back: they are due at once, and handled alone. All are of one
     topic."""
@@ -462,14 +472,17 @@ def _end_list(handled: Sequence[Message], others: Sequence[Message]) -> None:
 
 
 def _run_list_handler(messages: Sequence[Message]) -> Collection[int]:
-    """Return the ids of the messages that must be handled alone: all of them, if the handler fails."""
+    """Return the ids of the messages that must be handled alone: all of them, if the handler fails. Raises
+    ClaimNotEnded if it lost its database session: the end of that claim gives the messages back."""
     handler = _topics[messages[0].topic].list_handler
     assert handler is not None
     try:
         return handler(messages)
     except EXITS:
         raise
-    except BaseException:
+    except BaseException as error:
+        if transactions.is_connection_lost(error):
+            raise ClaimNotEnded(messages[0], partial(give_back, messages)) from error
         logger.exception("%s messages (%s) failed together and are handled alone", len(messages), messages[0].topic)
         return [message.id for message in messages]
 
@@ -509,7 +522,7 @@ def _handle(message: Message) -> Callable[[], None]:
             topic.handler(message)
     except RetryLater as later:
         return partial(_end_postponed, message, later.seconds, str(later)[:2000])
-    except EXITS:
+    except (*EXITS, ClaimNotEnded):
         raise
     except BaseException as error:
         # No error of a handler may lose its message or stop the delivery of others.
@@ -585,11 +598,7 @@ def prolong(message: Message) -> bool:
 def retry_given_up(message_ids: Sequence[int], now: datetime) -> int:
     """Make the given-up messages among these due again, with all attempts left; return how many."""
     with transactions.write():
-        dead = OutboxMessage.objects.select_for_update(no_key=True).filter(pk__in=message_ids, dead_at__isnull=False)
-        ids = list(dead.order_by("pk").values_list("pk", flat=True))
-        OutboxMessage.objects.filter(pk__in=ids).update(
-            dead_at=None, attempts=0, available_at=now, claimed_until=None, receipt=None, is_behind=False
-        )
-        if ids:
+        count = stored_messages.revive(message_ids, now)
+        if count:
             transaction.on_commit(wake, robust=True)
-    return len(ids)
+    return count

@@ -1,6 +1,7 @@
-"""Questions about stored messages, and the deletion of old ones."""
+"""Questions about stored messages, new attempts of given-up ones, and the deletion of old ones."""
 
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 from apps.kernel import clock
@@ -28,6 +29,17 @@ def is_unsettled(topic: str, key: str, body: dict[str, Any]) -> bool:
     return OutboxMessage.objects.filter(
         topic=topic, key=key, body=body, done_at__isnull=True, dead_at__isnull=True
     ).exists()
+
+
+def revive(message_ids: Sequence[int], now: datetime) -> int:
+    """Make the given-up messages among these due again, with all attempts left; return how many. Joins the caller's
+    transaction."""
+    dead = OutboxMessage.objects.select_for_update(no_key=True).filter(pk__in=message_ids, dead_at__isnull=False)
+    ids = list(dead.order_by("pk").values_list("pk", flat=True))
+    OutboxMessage.objects.filter(pk__in=ids).update(
+        dead_at=None, attempts=0, available_at=now, claimed_until=None, receipt=None, is_behind=False
+    )
+    return len(ids)
 
 
 def collect_garbage(limit: int = 10_000) -> int:

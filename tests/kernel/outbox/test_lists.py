@@ -1,19 +1,23 @@
 """Lists: the new messages of a topic are handled together, and each that cannot be is handled alone."""
 
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import chain
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, connection, transaction
 from django.db.models import F
 
 from apps.kernel.db import roundtrip
+from apps.kernel.outbox import delivery as delivery_module
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.delivery import Delivery
 from apps.kernel.outbox.facade import Message
 from apps.kernel.outbox.models import OutboxMessage
+from tests.support.batches import wait_until
+from tests.support.databases import lose_the_database
 from tests.support.races import in_another_connection, statements
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -81,6 +85,15 @@ def deliver_all() -> None:
         assert delivery.close(SECONDS_MAX)
 
 
+def deliver_all_again_until_settled() -> None:
+    delivery = Delivery(2)
+    try:
+        delivery.wake()
+        wait_until(lambda: unsettled() == [], "all messages are settled")
+    finally:
+        assert delivery.close(SECONDS_MAX)
+
+
 def test_new_messages_are_handled_together_and_settled_in_one_transaction(handlers: Handlers) -> None:
     publish(*range(20))
     messages = claim_list()
@@ -127,6 +140,44 @@ def test_messages_whose_worker_was_killed_are_handled_alone(handlers: Handlers) 
     OutboxMessage.objects.update(claimed_until=F("claimed_at"))
     deliver_all()
     assert (handlers.lists, sorted(handlers.alone), unsettled()) == ([], [1, 2], [])
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_messages_of_a_list_that_lost_the_database_are_handled_together_again(handlers: Handlers, is_old: bool) -> None:
+    """Otherwise all messages of all lists are handled alone after a restart of PostgreSQL, and wait for each other. Old
+    messages are: one of them may be what ends the sessions."""
+    lost = iter([True])
+
+    def handle_list(messages: Sequence[Message]) -> set[int]:
+        if next(lost, False):
+            lose_the_database()
+        return handlers.handle_list(messages)
+
+    outbox.register_handler("test", handlers.handle, list_handler=handle_list)
+    publish(1, 2, 3)
+    if is_old:
+        OutboxMessage.objects.update(created_at=F("created_at") - outbox.LOST_MAX)
+    deliver_all_again_until_settled()
+    assert (handlers.lists, sorted(handlers.alone)) == (([], [1, 2, 3]) if is_old else ([[1, 2, 3]], []))
+
+
+@pytest.mark.parametrize("fault", [OperationalError("too many clients"), InterfaceError("closed")])
+def test_messages_of_a_thread_that_cannot_connect_are_given_back(
+    handlers: Handlers, monkeypatch: pytest.MonkeyPatch, fault: Exception
+) -> None:
+    """They were claimed before the database failed. Otherwise they are hidden for their visibility timeout."""
+    renew = delivery_module.pools.renew_django_connections
+    faults = iter([fault])
+
+    def renew_or_fail(**options: Any) -> None:
+        if threading.current_thread().name == "outbox-delivers" and (fault := next(faults, None)):
+            raise fault
+        renew(**options)
+
+    monkeypatch.setattr(delivery_module.pools, "renew_django_connections", renew_or_fail)
+    publish(1, 2, 3)
+    deliver_all_again_until_settled()
+    assert (handlers.lists, handlers.alone) == ([[1, 2, 3]], [])
 
 
 def test_a_list_settles_no_message_whose_claim_another_worker_has_taken(handlers: Handlers) -> None:
