@@ -5,7 +5,7 @@ from django.db.models import Q
 
 from apps.kernel import clock
 from apps.kernel.admin_lists import ConditionFilter, ReadOnlyAdmin, format_count
-from apps.kernel.outbox import facade
+from apps.kernel.outbox import facade, stored_messages
 from apps.kernel.outbox.models import OutboxMessage
 
 
@@ -44,5 +44,6 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Deliver given-up messages again", permissions=["deliver"])
     def deliver_again(self, request, queryset):
-        count = facade.retry_given_up(list(queryset.values_list("pk", flat=True)), clock.now())
+        count = stored_messages.retry_given_up(list(queryset.values_list("pk", flat=True)), clock.now())
+        facade.wake()
         messages.info(request, f"{format_count(count, 'given-up message')} will be delivered again.")

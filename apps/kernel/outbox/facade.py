@@ -593,12 +593,3 @@ def prolong(message: Message) -> bool:
         [_prolong.call(id=message.id, receipt=message.receipt, visibility=visibility)]
     )
     return count == 1
-
-
-def retry_given_up(message_ids: Sequence[int], now: datetime) -> int:
-    """Make the given-up messages among these due again, with all attempts left; return how many."""
-    with transactions.write():
-        count = stored_messages.revive(message_ids, now)
-        if count:
-            transaction.on_commit(wake, robust=True)
-    return count

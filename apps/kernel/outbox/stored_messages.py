@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from apps.kernel import clock
+from apps.kernel.db import transactions
 from apps.kernel.outbox.models import OutboxMessage
 
 KEPT_DAYS = 7
@@ -31,14 +32,15 @@ def is_unsettled(topic: str, key: str, body: dict[str, Any]) -> bool:
     ).exists()
 
 
-def revive(message_ids: Sequence[int], now: datetime) -> int:
-    """Make the given-up messages among these due again, with all attempts left; return how many. Joins the caller's
-    transaction."""
-    dead = OutboxMessage.objects.select_for_update(no_key=True).filter(pk__in=message_ids, dead_at__isnull=False)
-    ids = list(dead.order_by("pk").values_list("pk", flat=True))
-    OutboxMessage.objects.filter(pk__in=ids).update(
-        dead_at=None, attempts=0, available_at=now, claimed_until=None, receipt=None, is_behind=False
-    )
+def retry_given_up(message_ids: Sequence[int], now: datetime) -> int:
+    """Make the given-up messages among these due again, with all attempts left; return how many. The caller wakes the
+    deliveries."""
+    with transactions.write():
+        dead = OutboxMessage.objects.select_for_update(no_key=True).filter(pk__in=message_ids, dead_at__isnull=False)
+        ids = list(dead.order_by("pk").values_list("pk", flat=True))
+        OutboxMessage.objects.filter(pk__in=ids).update(
+            dead_at=None, attempts=0, available_at=now, claimed_until=None, receipt=None, is_behind=False
+        )
     return len(ids)
 
 

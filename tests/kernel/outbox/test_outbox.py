@@ -221,8 +221,8 @@ def test_a_given_up_message_can_be_retried_with_all_its_attempts(handled: Handle
     outbox.deliver()
     (dead,) = OutboxMessage.objects.filter(dead_at__isnull=False)
     seen = handled(None)
-    assert outbox.retry_given_up([dead.pk], clock.now()) == 1
-    assert outbox.retry_given_up([dead.pk], clock.now()) == 0
+    assert stored_messages.retry_given_up([dead.pk], clock.now()) == 1
+    assert stored_messages.retry_given_up([dead.pk], clock.now()) == 0
     assert outbox.deliver() == 1
     assert [message.attempts for message in seen] == [1]
 
@@ -499,7 +499,7 @@ def test_a_retried_message_is_found_and_the_one_behind_it_waits(handled: Handled
     assert outbox.deliver() == 1
     handled(seen.append)
     publish("a", number=2)
-    outbox.retry_given_up([seen[0].id], clock.now())
+    stored_messages.retry_given_up([seen[0].id], clock.now())
     assert outbox.deliver() == 2
     assert [message.body["number"] for message in seen] == [1, 1, 2]
 
