@@ -234,7 +234,9 @@ def _completions(text: str, match: Match, known: View) -> list[str]:
     unit = match.units[-1]
     word = unit.tokens[-1]
     found = []
-    counted = [((level.documents & match.documents).bit_count(), level) for level in unit.levels]
+    is_only = len(match.units) == 1  # Then every document of the unit matches.
+    found_of = [level.documents if is_only else level.documents & match.documents for level in unit.levels]
+    counted = [(documents.bit_count(), level) for documents, level in zip(found_of, unit.levels, strict=True)]
     for count, level in sorted(counted, key=lambda pair: -pair[0]):
         last = level.alternative.words[-1]
         if count and last != word.word and last.startswith(word.word):

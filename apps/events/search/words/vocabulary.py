@@ -23,7 +23,7 @@ CANDIDATES_MAX = 8
 PREFIX_CHARACTERS_MIN = 4
 SIMILARITY_MIN = 0.55
 """Of a word that only sounds alike, by Jaro-Winkler."""
-COMPLETIONS_MAX = 20
+COMPLETIONS_MAX = 12
 START_CHARACTERS_MAX = 3
 """Completions of starts up to this length are kept: too many words have them to compare them for each search."""
 SAME_SOUND_MAX = 500
