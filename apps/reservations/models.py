@@ -325,9 +325,15 @@ class InventoryChange(models.Model):
         OPENED = "opened", "open to all buyers"
 
     id = models.BigAutoField(primary_key=True)
-    event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
-    section = models.ForeignKey("events.Section", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
-    seat = models.ForeignKey("events.Seat", on_delete=models.PROTECT, null=True, blank=True, related_name="+")
+    # No foreign keys in the database: a change has rows of the inventory locked, which proves that seat, section and
+    # event exist. The checks of a change of 20,000 seats took longer than the change.
+    event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+", db_constraint=False)
+    section = models.ForeignKey(
+        "events.Section", on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_constraint=False
+    )
+    seat = models.ForeignKey(
+        "events.Seat", on_delete=models.PROTECT, null=True, blank=True, related_name="+", db_constraint=False
+    )
     kind = models.CharField(max_length=12, choices=Kind.choices)
     quantity = models.IntegerField(help_text="Number of seats or tickets; negative if they were removed.")
     detail = models.JSONField(default=dict, blank=True, help_text="The values before and after, by name.")

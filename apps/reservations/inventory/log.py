@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apps.kernel.db import sql, transactions
+from apps.kernel.db import arrays, sql, transactions
 from apps.reservations.models import InventoryChange
 
 _read_clock = sql.load("apps.reservations", "read_clock")
@@ -40,19 +40,36 @@ def record(
     the changes. With `refusal`, they were refused for this reason."""
     transactions.require_transaction(cursor)
     ((now,),) = _read_clock.rows(cursor)
+    details, which = _group_details(changes)
     _insert_inventory_changes.count(
         cursor,
         event_id=event_id,
         kind=str(kind),
-        section_ids=[change.section_id for change in changes],
-        seat_ids=[change.seat_id for change in changes],
-        quantities=[change.quantity for change in changes],
-        details=[_detail(change) for change in changes],
+        section_ids=arrays.numbers(change.section_id for change in changes),
+        seat_ids=arrays.numbers(change.seat_id for change in changes),
+        quantities=arrays.numbers(change.quantity for change in changes),
+        details=details,
+        which=arrays.numbers(which),
         who=plain_line(who)[:120],
         why=plain_line(why)[:200],
         refusal=plain_line(refusal)[:300],
         now=now,
     )
+
+
+def _group_details(changes: Sequence[Change]) -> tuple[list[str], list[int]]:
+    """Return the details as JSON, each once, and for each change the number of its detail, from 1. The seats of a large
+    change have few."""
+    numbers: dict[tuple[str, str, str], int] = {}
+    details, which = list[str](), list[int]()
+    for change in changes:
+        key = (repr(change.before), repr(change.after), change.about)
+        number = numbers.get(key)
+        if number is None:
+            details.append(_detail(change))
+            number = numbers[key] = len(details)
+        which.append(number)
+    return details, which
 
 
 def _detail(change: Change) -> str:

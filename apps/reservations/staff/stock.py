@@ -15,7 +15,7 @@ from typing import TypeVar
 from django.db import DatabaseError, connection
 
 from apps.events import facade as events
-from apps.kernel.db import sql, transactions
+from apps.kernel.db import arrays, sql, transactions
 from apps.kernel.http import problems
 from apps.reservations.errors import NotEnoughLeft, SeatsUnavailable
 from apps.reservations.inventory.log import Change, record
@@ -24,6 +24,7 @@ from apps.reservations.lifecycle.changes import StockChange
 from apps.reservations.lifecycle.gate_counts import read_transaction_id
 from apps.reservations.lifecycle.release import sweep
 from apps.reservations.models import BlockedFor, InventoryChange, SeatInventory
+from apps.reservations.staff.large_changes import changing_alone
 from apps.reservations.staff.selection import Selection, find_seats, find_section, listed
 
 LOCK_WAIT_MS = 2_000
@@ -109,7 +110,7 @@ def block_seats(
     """Block all selected seats for this reason, or none; return how many changed.
 
     Seats blocked for another reason get this one. With `only_free`, held and sold seats are skipped. Raises Invalid,
-    and SeatsUnavailable naming the held and sold seats.
+    SeatsUnavailable naming the held and sold seats, and problems.Busy.
     """
     _require_reason(reason)
     names = find_seats(event, selection)
@@ -124,7 +125,7 @@ def block_seats(
             if not wanted:
                 return 0
             ids = [state.seat_id for state in wanted]
-            touched = _block_seats.count(cursor, seat_ids=ids, blocked_for=reason)
+            touched = _block_seats.count(cursor, seat_ids=arrays.numbers(ids), blocked_for=reason)
             assert touched == len(ids), f"{touched} of {len(ids)} locked seats blocked"
             changes = [Change(state.section_id, state.seat_id, 1, state.word, reason) for state in wanted]
             record(cursor, event.id, InventoryChange.Kind.BLOCKED, changes, who=who, why=why)
@@ -133,7 +134,8 @@ def block_seats(
         _notify_seats(event, [state for state in wanted if not state.blocked_for], -1, transaction_id)
         return len(wanted)
 
-    return retry_after_sweep(event, act)
+    with changing_alone(len(names)):
+        return retry_after_sweep(event, act)
 
 
 def unblock_seats(event: events.EventView, selection: Selection, *, who: str, why: str = "", reason: str = "") -> int:
@@ -144,14 +146,14 @@ def unblock_seats(event: events.EventView, selection: Selection, *, who: str, wh
     if reason:
         _require_reason(reason)
     names = find_seats(event, selection)
-    with stock_transaction() as cursor:
+    with changing_alone(len(names)), stock_transaction() as cursor:
         states = lock_seats(event, cursor, names)
         wanted = [state for state in states if state.blocked_for and reason in ("", state.blocked_for)]
         if not wanted:
             return 0
         ids = [state.seat_id for state in wanted]
         _require_no_lines(event, cursor, ids, names)
-        touched = _unblock_seats.count(cursor, seat_ids=ids)
+        touched = _unblock_seats.count(cursor, seat_ids=arrays.numbers(ids))
         assert touched == len(ids), f"{touched} of {len(ids)} locked seats unblocked"
         changes = [Change(state.section_id, state.seat_id, 1, state.word, "available") for state in wanted]
         record(cursor, event.id, InventoryChange.Kind.UNBLOCKED, changes, who=who, why=why)
@@ -302,7 +304,7 @@ def lock_seats(event: events.EventView, cursor: sql.Cursor, names: Mapping[int, 
     """Lock these seats (public ids by id) in id order and return their states. Joins the transaction of this cursor.
     Raises InventoryMissing."""
     transactions.require_transaction(cursor)
-    states = [SeatState(*row) for row in _lock_stock_seats.rows(cursor, seat_ids=sorted(names))]
+    states = [SeatState(*row) for row in _lock_stock_seats.rows(cursor, seat_ids=arrays.numbers(sorted(names)))]
     if len(states) < len(names):
         raise _missing(
             event, listed(sorted(names[seat_id] for seat_id in names.keys() - {one.seat_id for one in states}))
@@ -322,7 +324,8 @@ def _require_no_lines(
 ) -> None:
     """Raise SeatsUnavailable if a live reservation has one of these locked, blocked seats: such a seat could not be
     sold. A reservation gets a line only under the seat's lock."""
-    holders = {names[seat_id]: holder for seat_id, holder in _live_lines_on_seats.rows(cursor, seat_ids=list(seat_ids))}
+    lines = _live_lines_on_seats.rows(cursor, seat_ids=arrays.numbers(seat_ids))
+    holders = {names[seat_id]: holder for seat_id, holder in lines}
     if holders:
         owners = listed([f"{guid} belongs to reservation {holder}" for guid, holder in sorted(holders.items())])
         raise SeatsUnavailable(

@@ -4,9 +4,10 @@ Existing holds keep their price, which is stored in their lines. Only free and b
 """
 
 from apps.events import facade as events
-from apps.kernel.db import sql
+from apps.kernel.db import arrays, sql
 from apps.reservations.inventory.log import Change, record
 from apps.reservations.models import InventoryChange
+from apps.reservations.staff.large_changes import changing_alone
 from apps.reservations.staff.selection import Selection, find_seats
 from apps.reservations.staff.stock import lock_seats, refusal, retry_after_sweep, stock_transaction
 
@@ -61,7 +62,7 @@ def move_seats(event: events.EventView, selection: Selection, category: str, *, 
                 return 0
             ids = [state.seat_id for state in wanted]
             events.move_seats(event.id, ids, target)
-            touched = _move_inventory.count(cursor, category_id=target, seat_ids=ids)
+            touched = _move_inventory.count(cursor, category_id=target, seat_ids=arrays.numbers(ids))
             assert touched == len(ids), f"{touched} of {len(ids)} locked seats moved"
             changes = [
                 Change(state.section_id, state.seat_id, 1, keys[state.category_id], keys[target]) for state in wanted
@@ -69,7 +70,8 @@ def move_seats(event: events.EventView, selection: Selection, category: str, *, 
             record(cursor, event.id, InventoryChange.Kind.MOVED, changes, who=who, why=why)
         return len(wanted)
 
-    return retry_after_sweep(event, act)
+    with changing_alone(len(names)):
+        return retry_after_sweep(event, act)
 
 
 def _record_price(

@@ -1,5 +1,6 @@
 """Blocking, resizing and repricing during a sale: only free stock, all or nothing, recorded, and the counts agree."""
 
+from collections.abc import Callable
 from io import StringIO
 from typing import Any
 
@@ -14,7 +15,7 @@ from apps.kernel.checks import reconciler
 from apps.kernel.http import problems
 from apps.reservations import facade as reservations
 from apps.reservations.models import GeneralAdmissionInventory, InventoryChange, Reservation, SeatInventory
-from apps.reservations.staff import stock, tiers
+from apps.reservations.staff import large_changes, stock, tiers
 from apps.reservations.staff.refusals import recording_refusals
 from apps.reservations.staff.selection import Selection
 from apps.reservations.staff.stock_summary import latest_changes, read_section_stock
@@ -77,6 +78,26 @@ def test_a_reason_changes_and_the_same_reason_again_changes_nothing(event: event
     assert changes()[4:] == [("unblocked", 1, "out_of_use", "available")] * 2
     assert seat("hall-B-1").status == SeatInventory.Status.SOLD
     assert_audit_clean(without_money=True)
+
+
+def test_one_large_change_is_made_at_a_time_and_small_ones_beside_it(
+    event: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_changes, "LARGE_SEATS", 9)
+    row = Selection(section="hall", rows=("C",))
+    acts: list[Callable[[Selection], int]] = [
+        lambda seats: stock.block_seats(event, seats, "house", **BY),
+        lambda seats: stock.unblock_seats(event, seats, **BY),
+        lambda seats: tiers.move_seats(event, seats, "Stalls", **BY),
+    ]
+    with large_changes.changing_alone(10):
+        for act in acts:
+            with pytest.raises(problems.Busy):
+                act(row)
+        assert changes() == []
+        assert stock.block_seats(event, Selection(seats=("hall-C-1",)), "out_of_use", **BY) == 1
+    assert acts[0](row) == 10
+    assert {tuple(change[2:]) for change in changes()[1:]} == {("out_of_use", "house"), ("available", "house")}
 
 
 def test_a_blocked_seat_cannot_be_bought_in_any_way(event: events.EventView) -> None:
