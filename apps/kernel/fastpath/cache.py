@@ -190,7 +190,8 @@ class RefreshingCache(_CacheBase[Key, Value]):
 
 class BatchRefreshingCache(_CacheBase[Key, Value]):
     """Values by key, read with `read_many(keys)` in a thread: fifty events take as many statements as one. For a key
-    without a value, `missing(key)` is raised."""
+    without a value, `missing(key)` is raised. A value for which `is_large` is true is read by itself from then on, so
+    that others do not wait for it."""
 
     def __init__(
         self,
@@ -200,26 +201,35 @@ class BatchRefreshingCache(_CacheBase[Key, Value]):
         fresh_seconds: float,
         stale_seconds: float,
         most: int,
+        is_large: Callable[[Value], bool] | None = None,
     ) -> None:
         super().__init__(fresh_seconds=fresh_seconds, stale_seconds=stale_seconds, most=most)
         self._read_many = read_many
         self._missing = missing
+        self._is_large = is_large
+        self._large: set[Key] = set()
+        """Keys whose value was large when it was read last."""
         self._requested: set[Key] = set()
         """Keys requested since the last refresh."""
         self._loader: BatchLoader[Key, Value] = BatchLoader(self._load_many)
         self._in_flight_reads: InFlightReads[None] = InFlightReads()
+        self._reads_alone: InFlightReads[Key] = InFlightReads()
 
     def peek(self, key: Key) -> Value | None:
         value = super().peek(key)
-        if value is not None:
+        if value is not None and key not in self._large:
             self._requested.add(key)
         return value
 
     def clear(self) -> None:
         super().clear()
         self._requested.clear()
+        self._large.clear()
 
     async def _read_async(self, key: Key) -> Value:
+        if key in self._large:
+            value: Value = await self._reads_alone.wait(key, lambda: self._read_now(key))
+            return value
         return await self._loader.ask(key)
 
     def _read_now(self, key: Key) -> Value:
@@ -233,7 +243,10 @@ class BatchRefreshingCache(_CacheBase[Key, Value]):
         return [found[key] if key in found else self._missing(key) for key in keys]
 
     def _refresh_in_background(self, key: Key) -> None:
-        self._in_flight_reads.begin(None, self._refresh)
+        if key in self._large:
+            self._reads_alone.begin(key, lambda: self._read_now(key))
+        else:
+            self._in_flight_reads.begin(None, self._refresh)
 
     def _refresh(self) -> None:
         """Read all recently requested keys again, also those that will be due soon, so that they stay in one batch."""
@@ -250,4 +263,7 @@ class BatchRefreshingCache(_CacheBase[Key, Value]):
         begun = time.monotonic()
         found = self._read_many(keys)
         self._keep(found, begun)
+        if self._is_large is not None:
+            large = {key for key, value in found.items() if self._is_large(value)}
+            self._large = (self._large - set(keys)) | large
         return found

@@ -11,6 +11,8 @@ from apps.kernel.fastpath.cache import BatchRefreshingCache
 from apps.reservations.holds.requests import EventLookup, guarded_of, named_seats
 
 EVENTS_MAX = 1_000
+PRICES_MAX = 10_000
+"""An event with more pairs of section and category, which no plan may have any more, is read by itself."""
 SEATS_MAX = 500_000
 """The most seats that a process caches, of all events together."""
 
@@ -53,7 +55,12 @@ def _read_seating(event_ids: Sequence[int]) -> dict[int, Seating]:
 # Changes by staff (a section restricted or opened, a tier renamed) are known here within two seconds. The hold reads
 # prices itself.
 seating: BatchRefreshingCache[int, Seating] = BatchRefreshingCache(
-    _read_seating, missing=KeyError, fresh_seconds=1.0, stale_seconds=1.0, most=EVENTS_MAX
+    _read_seating,
+    missing=KeyError,
+    fresh_seconds=1.0,
+    stale_seconds=1.0,
+    most=EVENTS_MAX,
+    is_large=lambda found: sum(len(section.prices) for section in found.sections.values()) > PRICES_MAX,
 )
 # A published seat never changes its public id, its id or its section.
 _seats: dict[tuple[int, str], SeatPlace] = cache.register({})

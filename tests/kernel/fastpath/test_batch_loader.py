@@ -211,6 +211,45 @@ async def test_recently_used_keys_are_refreshed_in_one_read(monkeypatch: pytest.
     assert await within(values.get("second")) == 101.1
 
 
+async def test_a_large_value_is_read_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The read of the large value has begun and waits; one of another value is answered meanwhile."""
+    moment, readings = [100.0], []
+
+    def read(keys: Sequence[str]) -> dict[str, str]:
+        readings.append(sorted(keys))
+        return {key: key for key in keys}
+
+    async def run(act: Callable[..., Any], *args: Any) -> Any:
+        if act.__name__ == "<lambda>":  # The read of a large value.
+            await may_read.wait()
+        return act(*args)
+
+    may_read = asyncio.Event()
+    monkeypatch.setattr(thread_pool, "run_in_thread", run)
+    monkeypatch.setattr(cache, "time", SimpleNamespace(monotonic=lambda: moment[0]))
+    values = BatchRefreshingCache(
+        read,
+        missing=KeyError,
+        fresh_seconds=1.0,
+        stale_seconds=1.0,
+        most=10,
+        is_large=lambda value: value == "large",
+    )
+    assert [await within(values.get(key)) for key in ("large", "small")] == ["large", "small"]
+    readings.clear()
+    moment[0] = 101.1
+    assert [await within(values.get(key)) for key in ("large", "small")] == ["large", "small"], "a little stale"
+    await until(lambda: bool(readings))
+    assert readings == [["small"]]
+    moment[0] = 110.0
+    large = asyncio.create_task(values.get("large"))
+    assert await within(values.get("small")) == "small"
+    assert not large.done()
+    may_read.set()
+    assert await within(large) == "large"
+    assert readings == [["small"], ["small"], ["large"]]
+
+
 def test_threads_that_need_one_value_share_one_read() -> None:
     reads: list[str] = []
     barrier = threading.Barrier(4)
