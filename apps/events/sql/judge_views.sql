@@ -22,7 +22,11 @@ WITH span AS MATERIALIZED (
            ) AS viewed_at
     FROM span
     -- Whether the other views of an address count depends on those of their persons, who may have other addresses, too.
-    WHERE person IN (SELECT person FROM span WHERE address IN (SELECT address FROM span WHERE is_asked))
+    WHERE person IN (
+        SELECT person FROM span
+        WHERE minute >= date_trunc('minute', %(first)s::timestamptz, 'UTC')
+          AND address IN (SELECT address FROM span WHERE is_asked)
+    )
 ), judged AS (
     SELECT compared.*,
            CASE
