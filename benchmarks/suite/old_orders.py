@@ -18,6 +18,7 @@ SELECT md5('sold ' || n)::uuid, %(event_id)s, n, false, '\\x00', '', 'visitor-so
 FROM generate_series(1, %(count)s) AS n
 CROSS JOIN LATERAL (SELECT clock_timestamp() - interval '1 day' - n * interval '30 seconds' AS moment) AS at
 """
+_HEAD = "UPDATE queue_waitingroom SET next_number = %(count)s + 1, head = %(count)s WHERE event_id = %(event_id)s"
 _RESERVATIONS = """
 INSERT INTO reservations_reservation (id, event_id, entry_id, buyer, email, status, expires_at, pay_deadline,
                                       seat_count, total_minor, currency, created_at, confirmed_at)
@@ -92,7 +93,7 @@ WHERE orders.event_id = %(event_id)s
 _INVOICES = """
 INSERT INTO orders_invoice (kind, series, year, sequence, number, order_id, issued_at, currency, total_minor, tax_minor,
                             paper)
-SELECT 'invoice', 'OLD', 2020, number, 'OLD-' || number, id, confirmed_at, currency, total_minor, 0,
+SELECT 'invoice', 'OLD', 2020, position, 'OLD-' || position, id, confirmed_at, currency, total_minor, 0,
        jsonb_build_object(
            'seller', jsonb_build_object('name', 'The Organizer', 'address', 'A Street 1', 'tax_id', ''),
            'buyer', jsonb_build_object('name', name, 'email', email), 'date', '1 June 2026', 'order', id,
@@ -100,7 +101,7 @@ SELECT 'invoice', 'OLD', 2020, number, 'OLD-' || number, id, confirmed_at, curre
            'lines', jsonb_build_array(line, line), 'taxes', '[]'::jsonb
        )
 FROM (
-    SELECT *, row_number() OVER (ORDER BY confirmed_at) AS number,
+    SELECT *, row_number() OVER (ORDER BY confirmed_at) AS position,
            jsonb_build_object('description', 'Floor', 'category', 'Floor', 'tax_rate', 0, 'total_minor', 2500) AS line
     FROM orders_order
     WHERE event_id = %(event_id)s
@@ -122,8 +123,8 @@ CROSS JOIN unnest(ARRAY['orders.charge', 'orders.provider_message', 'orders.invo
 WHERE event_id = %(event_id)s AND confirmed_at > clock_timestamp() - interval '7 days'
 """
 _STATEMENTS = (
-    _ENTRIES, _RESERVATIONS, _LINES, _STEPS, _TAKEN, _ORDERS, _ORDER_LINES, _PAYMENTS, _MESSAGES, _TICKETS, _INVOICES,
-    _HISTORY, _OUTBOX,
+    _ENTRIES, _HEAD, _RESERVATIONS, _LINES, _STEPS, _TAKEN, _ORDERS, _ORDER_LINES, _PAYMENTS, _MESSAGES, _TICKETS,
+    _INVOICES, _HISTORY, _OUTBOX,
 )  # fmt: skip
 
 
