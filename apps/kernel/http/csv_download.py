@@ -62,7 +62,7 @@ def _is_formula(text: str) -> bool:
     return bool(start) and start in _FORMULA_STARTS
 
 
-class FileTooLarge(problems.Problem):
+class FileTooLarge(problems.StaffProblem):
     """The file has more than FILE_BYTES_MAX. Nothing was sent."""
 
     type, status, title = "file-too-large", 413, "The file would be too large."

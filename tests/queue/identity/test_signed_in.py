@@ -176,7 +176,7 @@ def test_an_ended_entry_is_reported_as_ended(api: Api, concert: events.EventView
     assert api.get(f"{QUEUE}/status", **credentials).json()["status"] == "left"
 
 
-def test_a_batch_takes_three_queries_and_an_invalid_identity_does_not_affect_the_others(
+def test_a_batch_of_known_sessions_takes_three_queries_and_an_invalid_identity_does_not_affect_the_others(
     concert: events.EventView, ann: User
 ) -> None:
     bob, browser = User.objects.create_user("bob@example.org"), Client()
@@ -191,9 +191,11 @@ def test_a_batch_takes_three_queries_and_an_invalid_identity_does_not_affect_the
         async_caller.Credentials(token=_token_for("x")),
         async_caller.Credentials(session_key=key),
     ]
-    with CaptureQueriesContext(connection) as queries:
-        found = async_caller.authenticate_accounts(credentials)
-    assert len(queries) == 3
+    # The first time, the account of the new session is read by itself.
+    for query_count in (4, 3):
+        with CaptureQueriesContext(connection) as queries:
+            found = async_caller.authenticate_accounts(credentials)
+        assert len(queries) == query_count
     assert [one and one.version.account_id for one in found] == [bob.pk, None, None, ann.pk, None, None, bob.pk]
 
 
