@@ -66,16 +66,25 @@ class WatchedStates(ABC, Generic[Thing, State]):
         """Subscribe the listener; return the first frame, or None if the thing does not exist."""
         self._hub.listen(listener, [self.topic(thing)])
         if thing not in self._known:
-            await self._read_now([thing])
-        state = self._known.get(thing)
-        return None if state is None else self._shared_frame(thing, state)
+            state = await self.read_first(thing)
+            if state is None:
+                return None
+            if thing not in self._known:
+                self._known[thing] = state
+                # The next round finds changes since that read began, of which no message was followed yet.
+                self._changed_ids.add(thing)
+        return self._shared_frame(thing, self._known[thing])
 
     async def read_once(self, thing: Thing) -> Frame | None:
         """Return the current frame without subscribing, or None if the thing does not exist."""
         state = self._known.get(thing)
         if state is None:
-            state = (await thread_pool.run_for_client(self.read, [thing])).get(thing)
+            state = await self.read_first(thing)
         return None if state is None else self._shared_frame(thing, state)
+
+    async def read_first(self, thing: Thing) -> State | None:
+        """Return the state of a thing that is not followed, as of a moment ago; None if it does not exist."""
+        return (await thread_pool.run_for_client(self.read, [thing])).get(thing)
 
     def _shared_frame(self, thing: Thing, state: State) -> Frame:
         """Return `full_frame`, made once for each state: a thousand new listeners get the same bytes."""
@@ -136,7 +145,8 @@ def _read_sections(section_ids: Sequence[int]) -> Mapping[int, dict[str, str]]:
 polled: BatchRefreshingCache[int, dict[str, str]] = BatchRefreshingCache(
     _read_sections, fresh_seconds=ROUND_SECONDS, stale_seconds=0, most=POLLED_MAX, missing=lambda _: problems.NotFound()
 )
-"""The seats of sections that clients poll, by the section's id: however many ask, they are read once a round."""
+"""The seats of sections that clients poll or begin to follow, by the section's id: however many ask, they are read once
+a round, and in one thread at a time."""
 
 
 class SeatStates(WatchedStates[tuple[int, str], dict[str, str]]):
@@ -149,9 +159,8 @@ class SeatStates(WatchedStates[tuple[int, str], dict[str, str]]):
         found = read_seats([section_id for section_id, _ in things])
         return {thing: found[thing[0]] for thing in things}
 
-    async def read_once(self, thing: tuple[int, str]) -> Frame | None:
-        state = self._known.get(thing)
-        return self._shared_frame(thing, await polled.get(thing[0]) if state is None else state)
+    async def read_first(self, thing: tuple[int, str]) -> dict[str, str] | None:
+        return await polled.get(thing[0])
 
     def full_frame(self, thing: tuple[int, str], state: dict[str, str]) -> Frame:
         return DeltaFrame(_key(thing), {"section_id": thing[1], "complete": True}, "seats", state)
