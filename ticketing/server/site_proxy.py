@@ -140,16 +140,13 @@ class Forwarder:
         await _refuse(scope, send, problem)
 
     async def fetch(self, scope: Scope, path: str, host: str, language: str, bytes_max: int) -> SiteResponse | None:
-        """Return the response to a request for this path that has nothing of the client's request but its scheme and
-        its place in the queue of its address; None if it is larger than `bytes_max`. Raises Busy."""
+        """Return the response to a request for this path that has nothing of the client's request but its scheme; None
+        if it is larger than `bytes_max`. Call it in a `slot`. Raises Busy."""
         headers = _shared_request_headers(scope, host, language)
         try:
-            async with (
-                self._slot(scope),
-                self._open().request(
-                    "GET", URL(self._origin + path, encoded=True), headers=headers, allow_redirects=False
-                ) as answer,
-            ):
+            async with self._open().request(
+                "GET", URL(self._origin + path, encoded=True), headers=headers, allow_redirects=False
+            ) as answer:
                 self._static_files.note_response(scope, answer.status)
                 parts, size = [], 0
                 async for chunk in answer.content.iter_any():
@@ -189,7 +186,7 @@ class Forwarder:
         assert task is not None
         body.watch(task.cancel)
         try:
-            async with self._slot(scope):
+            async with self.slot(scope):
                 if password_queue.is_password_check(scope["method"], scope["path"]):
                     await self._request_in_turn(scope, body, content, send)
                 else:
@@ -200,7 +197,7 @@ class Forwarder:
             raise ClientDisconnected from None
 
     @asynccontextmanager
-    async def _slot(self, scope: Scope) -> AsyncIterator[None]:
+    async def slot(self, scope: Scope) -> AsyncIterator[None]:
         """Take one of the address's slots, waiting for it if necessary. Raises Busy."""
         address = client_address.address_from_scope(scope)
         subject = rate_limits.subject(address)

@@ -16,6 +16,9 @@ How old a copy may be:
   answers: an old page must not be kept by a browser under the address of a newer one.
 - A request that waits gets a render that began after its arrival, unless the copy may be kept. So a page that must not
   be kept at all, because a moment is near, is still rendered for all requests at once, and is never too old for one.
+
+A render takes a slot of the first client that has one free, of those that ask for the page: a client whose slots are all
+taken does not delay the others.
 """
 
 import asyncio
@@ -23,6 +26,7 @@ import re
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from functools import lru_cache
 from itertools import accumulate
 from time import monotonic
@@ -86,9 +90,13 @@ class Site(Protocol):
     def wait_seconds(self, scope: Scope) -> float | None:
         """Count the request; return the seconds to wait if it exceeds its rate limit, else None."""
 
+    def slot(self, scope: Scope) -> AbstractAsyncContextManager[None]:
+        """Take one of the slots of the client's address while the block runs. Raises problems.Problem if it has to
+        wait for too long."""
+
     async def fetch(self, scope: Scope, path: str, host: str, language: str, bytes_max: int) -> SiteResponse | None:
-        """Return the response to a request for this path that has nothing of the client's request but its place in the
-        queue of its address; None if it is larger than `bytes_max`. Raises problems.Problem."""
+        """Return the response to a request for this path that has nothing of the client's request; None if it is larger
+        than `bytes_max`. Call it in a `slot`. Raises problems.Problem."""
 
     async def refuse(self, scope: Scope, send: Send, problem: problems.Problem) -> None:
         """Send the problem in the form that the client expects."""
@@ -102,7 +110,8 @@ class _Key(NamedTuple):
 
 
 class _Render:
-    """A render in progress. Its result is None if the page cannot be shared."""
+    """A render in progress, or one that waits for a slot of a client. Its result is None if the page cannot be
+    shared."""
 
     __slots__ = ("begun", "number", "task")
 
@@ -134,6 +143,9 @@ class PageCache:
         self._pages: OrderedDict[_Key, Page] = OrderedDict()
         self._byte_count = 0
         self._renders: dict[_Key, _Render] = {}
+        """Those in progress."""
+        self._waiting: dict[tuple[_Key, str], _Render] = {}
+        """Those that wait for a slot of a client, by the page and the client's subject."""
         self._unkept: dict[_Key, float] = {}
         """Until when requests for pages that cannot be kept are passed on."""
         self._version = ""
@@ -282,25 +294,51 @@ class PageCache:
         be shared. Raises the problem of the render."""
         while True:
             render = self._begin_render(key, scope)
-            # Shielded: the render belongs to all who wait for it.
-            page = await asyncio.shield(render.task)
+            try:
+                # Shielded: the render belongs to all who wait for it.
+                page = await asyncio.shield(render.task)
+            except problems.Problem:
+                page = self._find(key, monotonic())  # Perhaps another client's render was quicker.
+                if page is None:
+                    raise
+                return page
             if page is None or render.begun >= arrived_at or self._is_usable(page, arrived_at):
                 return page
 
     def _begin_render(self, key: _Key, scope: Scope) -> _Render:
-        """Return the render of this page that is in progress, begun now if there was none."""
-        render = self._renders.get(key)
+        """Return the render of this page that is in progress, or else the one that waits for a slot of this client,
+        begun now if there was none."""
+        client = rate_limits.subject(client_address.address_from_scope(scope))
+        render = self._renders.get(key) or self._waiting.get((key, client))
         if render is None:
-            render = self._renders[key] = _Render(monotonic(), self._number)
-            render.task = asyncio.create_task(self._render(key, scope, render))
-            render.task.add_done_callback(lambda task: self._on_rendered(key, task))
+            render = self._waiting[key, client] = _Render(monotonic(), self._number)
+            render.task = asyncio.create_task(self._render_in_slot(key, client, scope, render))
+            render.task.add_done_callback(_retrieve_error)
         return render
 
-    def _on_rendered(self, key: _Key, task: "asyncio.Task[Page | None]") -> None:
-        self._renders.pop(key, None)
-        if not task.cancelled():
-            # Retrieves the error, so that asyncio does not log it; the next request tries again.
-            task.exception()
+    async def _render_in_slot(self, key: _Key, client: str, scope: Scope, render: _Render) -> Page | None:
+        """Render the page once this client has a free slot, unless another client had one earlier."""
+        try:
+            async with self._site.slot(scope):
+                other = self._renders.get(key)
+                if other is None:
+                    page = self._pages.get(key)
+                    if page is not None and page.begun > render.begun and self._is_usable(page, monotonic()):
+                        render.begun = page.begun
+                        return page
+                    del self._waiting[key, client]
+                    self._renders[key] = render
+                    render.begun, render.number = monotonic(), self._number
+                    try:
+                        return await self._render(key, scope, render)
+                    finally:
+                        del self._renders[key]
+        finally:
+            if self._waiting.get((key, client)) is render:
+                del self._waiting[key, client]
+        page = await asyncio.shield(other.task)
+        render.begun = other.begun
+        return page
 
     async def _render(self, key: _Key, scope: Scope, render: _Render) -> Page | None:
         """Have the site render the page; keep it if its lifetime and the version allow it."""
@@ -375,6 +413,12 @@ class _PageCacheCollector(Collector):
         pages = GaugeMetricFamily("fairgate_page_cache_pages_count", "Kept pages, of all processes.")
         pages.add_metric([], len(self._cache._pages))
         return [answers, ages, size, pages]
+
+
+def _retrieve_error(task: "asyncio.Task[Page | None]") -> None:
+    if not task.cancelled():
+        # So that asyncio does not log it; the next request tries again.
+        task.exception()
 
 
 def _is_limited(request: Request, address: str) -> bool:

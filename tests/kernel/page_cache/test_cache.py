@@ -2,6 +2,8 @@
 
 import asyncio
 import gzip
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +21,7 @@ from tests.support.event_loops import run_loop_once
 PAGE = "public, max-age=10, s-maxage=300, stale-while-revalidate=60"
 EVENT = "/events/concert/"
 BYTES_MAX = 100_000
+WAIT_SECONDS = 0.05
 
 
 @dataclass
@@ -35,6 +38,8 @@ class FakeSite:
     wait: float | None = None
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
     reached: asyncio.Event = field(default_factory=asyncio.Event)
+    slots: dict[str, asyncio.Semaphore] = field(default_factory=dict)
+    """By the client's address; without an entry, a client has as many as it needs."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.forwarded.append(scope["path"])
@@ -43,6 +48,21 @@ class FakeSite:
 
     def wait_seconds(self, scope: Scope) -> float | None:
         return self.wait
+
+    @asynccontextmanager
+    async def slot(self, scope: Scope) -> AsyncIterator[None]:
+        slots = self.slots.get(scope["client"][0])
+        if slots is None:
+            yield
+            return
+        try:
+            await asyncio.wait_for(slots.acquire(), WAIT_SECONDS)
+        except TimeoutError:
+            raise problems.Busy from None
+        try:
+            yield
+        finally:
+            slots.release()
 
     async def fetch(self, scope: Scope, path: str, host: str, language: str, bytes_max: int) -> SiteResponse | None:
         self.rendered.append((path, language))
@@ -91,11 +111,13 @@ def pages(site: FakeSite, clock: Clock) -> PageCache:
     return pages
 
 
-def scope_of(path: str = EVENT, method: str = "GET", query: str = "", **headers: str) -> dict[str, Any]:
+def scope_of(
+    path: str = EVENT, method: str = "GET", query: str = "", client: str = "203.0.113.1", **headers: str
+) -> dict[str, Any]:
     pairs = {"host": "testserver", **{name.replace("_", "-"): value for name, value in headers.items()}}
     return {
         "type": "http", "method": method, "path": path, "query_string": query.encode(), "scheme": "http",
-        "client": ("203.0.113.1", 1), "headers": [(name.encode(), value.encode()) for name, value in pairs.items()],
+        "client": (client, 1), "headers": [(name.encode(), value.encode()) for name, value in pairs.items()],
     }  # fmt: skip
 
 
@@ -396,7 +418,38 @@ async def test_each_language_is_a_page_of_its_own(
     languages._choose.cache_clear()
 
 
+async def test_a_client_without_a_free_slot_delays_no_render_of_others(
+    pages: PageCache, site: FakeSite, clock: Clock
+) -> None:
+    """A, whose slots are all taken, asks for the page first
+    B asks, has a slot, and the page is rendered for it
+    A gets that copy when a slot comes too late, and 503 only if there is no copy
+    """
+    site.slots["203.0.113.9"] = asyncio.Semaphore(0)
+    first = asyncio.create_task(ask(pages, client="203.0.113.9"))
+    await run_loop_once()
+    assert (await ask(pages)).status == 200
+    assert site.rendered == [(EVENT, "")]
+    assert ((await first).status, site.rendered) == (200, [(EVENT, "")])
+    assert (await ask(pages, "/", client="203.0.113.9")).status == 503
+    # A copy that is stale is refreshed in a slot of a client that has one.
+    clock.now += cache.REFRESH_SECONDS
+    assert (await ask(pages, client="203.0.113.9")).status == 200
+    assert (await ask(pages)).status == 200
+    await run_loop_once()
+    assert len(site.rendered) == 2
+    # A slot that comes in time finds what was rendered meanwhile, and renders nothing.
+    clock.now += 60
+    second = asyncio.create_task(ask(pages, client="203.0.113.9"))
+    await run_loop_once()
+    clock.now += 0.01
+    assert (await ask(pages)).status == 200
+    site.slots["203.0.113.9"].release()
+    assert ((await second).status, len(site.rendered)) == (200, 3)
+    assert (pages._renders, pages._waiting) == ({}, {})
+
+
 async def drain(pages: PageCache) -> None:
     """Wait for the renders in the background."""
-    while pages._renders:
-        await asyncio.gather(*(render.task for render in pages._renders.values()), return_exceptions=True)
+    while renders := [*pages._waiting.values(), *pages._renders.values()]:
+        await asyncio.gather(*(render.task for render in renders), return_exceptions=True)
