@@ -213,6 +213,15 @@ def _group_commit_sees_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
 
     run_here("run_in_thread")
     run_here("run_for_client")
+    run_if_first = thread_pool.run_if_first
+
+    async def run_here_if_first(begin: Callable[[], bool], act: Callable[[], Any]) -> Any:
+        with outside_event_loop():
+            if transactions._inside_test_transaction():
+                return act() if begin() else None
+        return await run_if_first(begin, act)
+
+    monkeypatch.setattr(thread_pool, "run_if_first", run_here_if_first)
 
 
 @pytest.fixture(autouse=True)

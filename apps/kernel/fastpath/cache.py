@@ -10,6 +10,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from apps.kernel import duty_cycle
@@ -48,34 +49,77 @@ def refreshing_caches() -> list["RefreshingCache[Any, Any] | BatchRefreshingCach
     return [cache for cache in _caches if isinstance(cache, (RefreshingCache, BatchRefreshingCache))]
 
 
+class _Read:
+    """A read of one key. Until it begins, it waits in the line of each client that needs it."""
+
+    __slots__ = ("reader", "result", "turns")
+
+    def __init__(self, result: "asyncio.Future[Any]") -> None:
+        self.result = result
+        self.turns: dict[str, asyncio.Task[None]] = {}
+        """By the client's line."""
+        self.reader: str | None = None
+        """The line whose turn came first; None before."""
+
+    def begin(self, line: str) -> bool:
+        if self.reader is not None:
+            return False
+        self.reader = line
+        return True
+
+
 class InFlightReads(Generic[Key]):
-    """Reads in progress in threads, at most one for each key. They serve all requests that need the key, so they do not
-    wait in the line of the client that began them. Keys are of things that exist: an event's name from a URL is looked
-    up first (`events.get_cached_event`)."""
+    """Reads in progress in threads, at most one for each key. A read begins in the turn of the first client that has
+    one, of those that need it: a client with many calls delays nobody else, with reads of one key or of many. `shared`:
+    it goes first instead, as a read for all."""
 
-    def __init__(self) -> None:
-        self._under_way: dict[Key, asyncio.Task[Any]] = {}
+    def __init__(self, *, shared: bool = False) -> None:
+        self._shared = shared
+        self._under_way: dict[Key, _Read] = {}
 
-    def begin(self, key: Key, read: Callable[[], Any]) -> "asyncio.Task[Any]":
-        """Return the read of this key that is in progress, started in a thread if there was none."""
-        task = self._under_way.get(key)
-        if task is None or task.done() or task.get_loop() is not asyncio.get_running_loop():
-            task = asyncio.create_task(thread_pool.run_in_thread(read))
-            self._under_way[key] = task
-            task.add_done_callback(lambda done: self._on_done(key, done))
-        return task
+    def begin(self, key: Key, read: Callable[[], Any]) -> "asyncio.Future[Any]":
+        """Return the result of the read of this key that is in progress, started in a thread if there was none."""
+        loop = asyncio.get_running_loop()
+        one = self._under_way.get(key)
+        if one is None or one.result.done() or one.result.get_loop() is not loop:
+            one = self._under_way[key] = _Read(loop.create_future())
+            one.result.add_done_callback(partial(self._on_done, key, one))
+        if one.reader is None:
+            line = "" if self._shared else thread_pool.client_line()
+            if line not in one.turns:
+                create_task = thread_pool.create_shared_task if self._shared else loop.create_task
+                one.turns[line] = create_task(_read_in_turn(one, line, read))
+        return one.result
 
     async def wait(self, key: Key, read: Callable[[], Any]) -> Any:
         """Return the result of this key's read. A canceled caller does not cancel the read for others."""
         return await asyncio.shield(self.begin(key, read))
 
-    def _on_done(self, key: Key, task: "asyncio.Task[Any]") -> None:
-        if self._under_way.get(key) is task:
+    def _on_done(self, key: Key, one: _Read, result: "asyncio.Future[Any]") -> None:
+        if self._under_way.get(key) is one:
             del self._under_way[key]
-        error = None if task.cancelled() else task.exception()
+        for turn in one.turns.values():
+            turn.cancel()  # Those of other clients that still wait.
+        error = None if result.cancelled() else result.exception()
         if error is not None and not isinstance(error, problems.Problem):
             # Requests that wait for the read get the error. After a background read, the next request tries again.
             logger.debug("a read in the background failed: %s", log_context.summarize_error(error))
+
+
+async def _read_in_turn(one: _Read, line: str, read: Callable[[], Any]) -> None:
+    """Read in the turn of this line, unless that of another one came first."""
+    try:
+        value = await thread_pool.run_if_first(partial(one.begin, line), read)
+        if one.reader == line:
+            one.result.set_result(value)
+    except Exception as error:  # noqa: BLE001 - Every caller receives the error.
+        del one.turns[line]
+        # If too many calls of this client wait, the read still waits for the turns of others.
+        if one.reader == line or (one.reader is None and not one.turns):
+            one.result.set_exception(error)
+    finally:
+        if one.reader == line:
+            one.result.cancel()  # No effect after a result; otherwise this task was canceled.
 
 
 class _CacheEntry(NamedTuple, Generic[Value]):
@@ -212,7 +256,7 @@ class BatchRefreshingCache(_CacheBase[Key, Value]):
         self._requested: set[Key] = set()
         """Keys requested since the last refresh."""
         self._loader: BatchLoader[Key, Value] = BatchLoader(self._load_many)
-        self._in_flight_reads: InFlightReads[None] = InFlightReads()
+        self._in_flight_reads: InFlightReads[None] = InFlightReads(shared=True)
         self._reads_alone: InFlightReads[Key] = InFlightReads()
 
     def peek(self, key: Key) -> Value | None:

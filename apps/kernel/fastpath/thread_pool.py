@@ -116,18 +116,34 @@ async def run_in_thread(act: Callable[Params, Value], *args: Params.args, **kwar
 async def run_for_client(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
     """Call `act` like `run_in_thread`, in the turn of the client whose request is being answered (IPv6: of its /48).
     Clients that are exempt from rate limits share the first line; those of ADDRESS_CAPS_RAISED have longer ones."""
+    return await _run(*_line_of_client(), lambda: _carry_out(act, *args, **kwargs))
+
+
+async def run_if_first(begin: Callable[[], bool], act: Callable[[], Value]) -> Value | None:
+    """Call `act` like `run_for_client` if `begin()`, which is called in the client's turn, returns True; else return
+    None. So a call that waits in the lines of several clients is made once."""
+    return await _run(*_line_of_client(), lambda: _carry_out(act), begin)
+
+
+def client_line() -> str:
+    """Return the name of the line in which calls of this task or step wait."""
+    return _line_of_client()[0]
+
+
+def _line_of_client() -> tuple[str, float]:
+    """Return the line's name, and how many calls may wait in it."""
     address = _client.get()
     subject = limits.subject(address)
-    client, waiting_max = limits.site_of(subject) or subject, CLIENT_WAITING_MAX * address_caps.factor_of(address)
-    if not client:
-        client, waiting_max = _SHARED, WAITING_MAX
-    return await _run(client, waiting_max, lambda: _carry_out(act, *args, **kwargs))
+    client = limits.site_of(subject) or subject
+    return (client, CLIENT_WAITING_MAX * address_caps.factor_of(address)) if client else (_SHARED, WAITING_MAX)
 
 
-async def _run(client: str, waiting_max: float, act: Callable[[], Any]) -> Any:
+async def _run(client: str, waiting_max: float, act: Callable[[], Any], begin: Callable[[], bool] | None = None) -> Any:
     threads = _threads
     await threads.enter(client, waiting_max)
     try:
+        if begin is not None and not begin():
+            return None
         return await asyncio.get_running_loop().run_in_executor(_executor(), act)
     finally:
         threads.leave()

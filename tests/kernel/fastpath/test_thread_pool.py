@@ -56,29 +56,84 @@ async def test_clients_take_turns_and_shared_calls_go_first(calls: Calls) -> Non
     assert (thread_pool._threads.running, thread_pool._threads.waiting, thread_pool._threads.lines) == (0, 0, {})
 
 
-@pytest.mark.parametrize("how", ["cache", "task"])
-async def test_what_all_clients_need_does_not_wait_in_the_line_of_the_client_that_began_it(
-    calls: Calls, how: str
-) -> None:
-    cache: RefreshingCache[int, str] = RefreshingCache(
-        lambda key: calls.begun.append("shared") or f"value {key}", fresh_seconds=60, stale_seconds=0, most=1
-    )
+async def test_a_value_is_read_in_the_turn_of_the_first_client_that_has_one(calls: Calls) -> None:
+    """A has many calls, and begins to read the value
+    B needs the value, and gets it in its own turn, as does A then
+    """
+    cache = cache_of(calls)
     tasks = [calls.begin("192.0.2.1", name) for name in ("a1", "a2", "a3")]
+    await run_loop_once()
+    first, second = ask(cache, "192.0.2.1", 7), ask(cache, "192.0.2.2", 7)
+    for _ in range(3):
+        await run_loop_once()
+    calls.may_end.set()
+    assert await asyncio.wait_for(asyncio.gather(first, second), 20) == ["value 7", "value 7"]
+    await asyncio.wait_for(asyncio.gather(*tasks), 20)
+    assert calls.begun == ["a1", "a2", "7", "a3"]
+    assert (thread_pool._threads.running, thread_pool._threads.waiting, thread_pool._threads.lines) == (0, 0, {})
+
+
+async def test_a_client_that_reads_many_values_delays_no_other_client(calls: Calls) -> None:
+    cache = cache_of(calls)
+    tasks = [calls.begin("192.0.2.1", "a1")]
+    await run_loop_once()
+    tasks += [ask(cache, "192.0.2.1", number) for number in range(4)]
+    for _ in range(3):
+        await run_loop_once()
+    tasks.append(calls.begin("192.0.2.2", "b"))
+    await run_loop_once()
+    calls.may_end.set()
+    await asyncio.wait_for(asyncio.gather(*tasks), 20)
+    assert calls.begun == ["a1", "0", "b", "1", "2", "3"]
+
+
+async def test_a_client_with_a_full_line_gets_what_another_one_reads(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread_pool, "CLIENT_WAITING_MAX", 1)
+    cache = cache_of(calls)
+    tasks = [calls.begin("192.0.2.1", name) for name in ("a1", "a2")]
+    await run_loop_once()
+    refused = ask(cache, "192.0.2.1", 8)
+    second, first = ask(cache, "192.0.2.2", 7), ask(cache, "192.0.2.1", 7)
+    for _ in range(3):
+        await run_loop_once()
+    assert isinstance(refused.exception(), problems.Busy)
+    calls.may_end.set()
+    assert await asyncio.wait_for(asyncio.gather(first, second), 20) == ["value 7", "value 7"]
+    await asyncio.wait_for(asyncio.gather(*tasks), 20)
+
+
+async def test_the_calls_of_a_shared_task_are_those_of_no_client(calls: Calls) -> None:
+    tasks = [calls.begin("192.0.2.1", name) for name in ("a1", "a2")]
     await run_loop_once()
 
     async def begin_by_the_busy_client() -> None:
         thread_pool.set_client("192.0.2.1")
-        if how == "cache":
-            assert await cache.get(7) == "value 7"
-        else:
-            await thread_pool.create_shared_task(thread_pool.run_for_client(calls._act, "shared"))
+        await thread_pool.create_shared_task(thread_pool.run_for_client(calls._act, "shared"))
 
     first = asyncio.create_task(begin_by_the_busy_client())
     await run_loop_once()
     await run_loop_once()
     calls.may_end.set()
     await asyncio.wait_for(asyncio.gather(*tasks, first), 20)
-    assert calls.begun == ["a1", "shared", "a2", "a3"]
+    assert calls.begun == ["a1", "shared", "a2"]
+
+
+def cache_of(calls: Calls) -> RefreshingCache[int, str]:
+    def read(key: int) -> str:
+        calls.begun.append(str(key))
+        return f"value {key}"
+
+    return RefreshingCache(read, fresh_seconds=60, stale_seconds=0, most=10)
+
+
+def ask(cache: RefreshingCache[int, str], client: str, key: int) -> "asyncio.Task[str]":
+    async def request() -> str:
+        thread_pool.set_client(client)
+        return await cache.get(key)
+
+    return asyncio.create_task(request())
 
 
 async def test_few_calls_of_a_client_wait_and_canceled_ones_take_no_turn(
