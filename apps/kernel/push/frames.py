@@ -1,5 +1,6 @@
 """Frames: small documents sent to many listeners, encoded once for each transport."""
 
+import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -41,9 +42,19 @@ class Frame:
 
     @cached_property
     def text(self) -> str:
-        """The frame as a WebSocket message, and as an item of a polling response."""
+        """The frame as a WebSocket message."""
         kind, frame_id = msgspec.json.encode(self.key.kind).decode(), msgspec.json.encode(self.id).decode()
         return f'{{"event":{kind},"id":{frame_id},"data":{self.data.decode()}}}'
+
+    @cached_property
+    def item(self) -> bytes:
+        """The frame as an item of a polling response."""
+        return self.text.encode()
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The SHA-256 of `item`."""
+        return hashlib.sha256(self.item).digest()
 
     def merged_with(self, older: "Frame") -> "Frame":
         """Return the frame for a listener that received neither this one nor `older`, which has the same key."""

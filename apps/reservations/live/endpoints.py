@@ -13,7 +13,7 @@ import logging
 import random
 import re
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -46,6 +46,8 @@ from apps.reservations.serializers import SECTIONS_MAX
 logger = logging.getLogger(__name__)
 
 PATH = re.compile(r"/api/events/(?P<slug>[-a-zA-Z0-9_]+)/sections/updates")
+COPIED_BYTES_MAX = 16 * 1024
+"""Larger frames are sent without a copy for each client."""
 NEXT_POLL_MS, NEXT_POLL_SPREAD_MS = 3_000, 1_000
 _STREAM_HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -112,9 +114,9 @@ class LiveEndpoints:
             if request.accepts_event_stream() and scope.get("http_version") != "1.0":
                 await self._stream(request, send, event, caller, wanted)
             else:
-                reply = await self._poll(request, event, wanted)
+                reply, parts = await self._poll(request, event, wanted)
                 status = reply.status
-                await _send(reply, request, send)
+                await _send(reply, request, send, parts)
         except Exception as error:  # noqa: BLE001 - Every error becomes a response.
             reply = _refusal(request, error)
             status = reply.status
@@ -166,18 +168,20 @@ class LiveEndpoints:
             found.append((section_id, slug))
         return found
 
-    async def _poll(self, request: Request, event: events.EventView, wanted: "_Subscriptions") -> Reply:
+    async def _poll(
+        self, request: Request, event: events.EventView, wanted: "_Subscriptions"
+    ) -> tuple[Reply, list[bytes]]:
+        """Return the response and the parts of its body."""
         frames = await self._frames(event, wanted)
         frames = [one for one in frames if not one.id or one.id != wanted.since]
-        text = ",".join(one.text for one in frames)
-        etag = f'W/"{hashlib.sha256(text.encode()).hexdigest()[:24]}"'
+        etag = f'W/"{hashlib.sha256(b"".join(one.digest for one in frames)).hexdigest()[:24]}"'
         headers = [(b"etag", etag.encode()), (b"cache-control", b"private, no-cache")]
         known = request.headers.get("if-none-match")
         if known is not None and has_etag(known, etag):
-            return Reply(304, b"", headers)
+            return Reply(304, b"", headers), []
         # `next_poll` is random and not part of the ETag.
         next_poll = NEXT_POLL_MS + _random.randrange(NEXT_POLL_SPREAD_MS)
-        return Reply(200, b'{"frames":[%b],"next_poll":%d}' % (text.encode(), next_poll), [JSON, *headers])
+        return Reply(200, b"", [JSON, *headers]), _parts(frames, next_poll)
 
     async def _stream(
         self,
@@ -364,10 +368,34 @@ def _refusal(request: Request, error: BaseException) -> Reply:
     return response.problem_reply(known or problems.Fault())
 
 
-async def _send(reply: Reply, request: Request, send: Send) -> None:
-    headers = reply.head(request.id, secure=request.is_secure())
+def _parts(frames: Iterable[Frame], next_poll: int) -> list[bytes]:
+    """Return the document of a poll. Large frames are parts of their own, which are not copied: however many clients do
+    not read their responses, each frame is in memory once."""
+    parts, small, separator = list[bytes](), [b'{"frames":['], b""
+    for one in frames:
+        small.append(separator)
+        if len(one.item) > COPIED_BYTES_MAX:
+            parts += [b"".join(small), one.item]
+            small = []
+        else:
+            small.append(one.item)
+        separator = b","
+    small.append(b'],"next_poll":%d}' % next_poll)
+    return [*parts, b"".join(small)]
+
+
+async def _send(reply: Reply, request: Request, send: Send, parts: Sequence[bytes] = ()) -> None:
+    """Send the reply, whose body may be in parts."""
+    headers = reply.stream_head(request.id, secure=request.is_secure())
+    body = parts or (reply.body,)
+    if reply.status != 304:
+        headers.append((b"content-length", b"%d" % sum(map(len, body))))
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else reply.body})
+    if request.method == "HEAD":
+        body = (b"",)
+    for part in body[:-1]:
+        await send({"type": "http.response.body", "body": part, "more_body": True})
+    await send({"type": "http.response.body", "body": body[-1]})
 
 
 async def _refuse_socket(reply: Reply, request: Request, send: Send) -> None:
