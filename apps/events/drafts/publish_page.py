@@ -30,7 +30,8 @@ MAY_PUBLISH = "events.change_event"
 
 def find_event(request: HttpRequest, event_id: int) -> Event:
     """Return the event if the user may publish it. Raises Http404 or PermissionDenied."""
-    event = Event.objects.select_related("venue", "organizer", "plan").filter(pk=event_id).first()
+    events = Event.objects.select_related("venue", "organizer", "plan").defer("plan__layout")
+    event = events.filter(pk=event_id).first()
     if event is None:
         raise Http404
     if not is_permitted(request.user, MAY_PUBLISH, event):

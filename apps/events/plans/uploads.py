@@ -1,5 +1,5 @@
-"""Plans that staff send, and large ones that are stored: each process reads one at a time, because a large one takes
-seconds of processor time."""
+"""Plans that staff send or that are stored: each process reads one large plan at a time, because it takes seconds of
+processor time."""
 
 import threading
 from collections.abc import Iterator
@@ -10,6 +10,8 @@ from apps.events.plans.plan import Limits, Plan, PlanError
 from apps.kernel.http import problems
 
 LARGE_SEATS = 20_000
+LARGE_BYTES = 300_000
+"""The size of a file that may list more seats than LARGE_SEATS, with the shortest lines."""
 _reading = threading.Lock()
 _ANOTHER = "Another large seating plan is being read at the moment. Try again in a moment."
 
@@ -30,10 +32,12 @@ def reading_alone(seat_count: int) -> Iterator[None]:
 
 
 def parse_alone(data: bytes, limits: Limits) -> Plan:
-    """Return the plan of these bytes. Raises PlanError, also while another thread of this process reads a plan: the
-    process's other threads answer other requests meanwhile."""
+    """Return the plan of these bytes. Raises PlanError, also if they are more than LARGE_BYTES while another thread of
+    this process reads a large plan: the process's other threads answer other requests meanwhile."""
+    if len(data) <= LARGE_BYTES:
+        return parse_plan(data, limits)
     if not _reading.acquire(blocking=False):
-        raise PlanError("", "another seating plan is being read at the moment; send the form again")
+        raise PlanError("", "another large seating plan is being read at the moment; send the form again")
     try:
         return parse_plan(data, limits)
     finally:

@@ -14,13 +14,11 @@ from django.template.loader import render_to_string
 from django.urls import URLPattern, path, reverse
 
 from apps.events import event_views, selectors, views
-from apps.events.drafts.large_plans import alone_if_large
+from apps.events.drafts.large_plans import MAY_SEE, alone_if_large
 from apps.events.models import Event
 from apps.events.organizers.membership_backend import is_permitted
 from apps.events.posters import artwork
 from apps.kernel import clock
-
-MAY_SEE = ("events.view_event", "events.change_event")
 
 
 def list_urls(site: AdminSite) -> list[URLPattern]:

@@ -51,6 +51,10 @@ def test_pages_with_a_large_plan_are_made_one_at_a_time(staff: Client, monkeypat
         assert [staff.get(page).status_code for page in pages] == [200] * len(pages), "its plan is small"
         monkeypatch.setattr(uploads, "LARGE_SEATS", event.plan.seat_count - 1)
         assert [staff.get(page).status_code for page in pages] == [503] * len(pages)
+        stranger = Client(headers={"Sec-Fetch-Site": "same-origin"})
+        stranger.force_login(factories.make_member(factories.make_organizer("other"), Role.ORGANIZER))
+        refused = [stranger.get(page).status_code for page in pages[2:]]
+        assert refused == [403] * len(refused), "who may not see the event does not wait for its plan"
     assert [staff.get(page).status_code for page in pages] == [200] * len(pages)
 
 
