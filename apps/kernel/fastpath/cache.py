@@ -70,7 +70,7 @@ class _Read:
 
 class InFlightReads(Generic[Key]):
     """Reads in progress in threads, at most one for each key. A read begins in the turn of the first client that has
-    one, of those that need it: a client with many calls delays nobody else, with reads of one key or of many. `shared`:
+    one, of those that need it: a client with many calls does not delay the others, with one key or many. `shared`:
     it goes first instead, as a read for all."""
 
     def __init__(self, *, shared: bool = False) -> None:

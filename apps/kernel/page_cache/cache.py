@@ -17,8 +17,8 @@ How old a copy may be:
 - A request that waits gets a render that began after its arrival, unless the copy may be kept. So a page that must not
   be kept at all, because a moment is near, is still rendered for all requests at once, and is never too old for one.
 
-A render takes a slot of the first client that has one free, of those that ask for the page: a client whose slots are all
-taken does not delay the others.
+A render takes a slot of the first client that has one free, of those that ask for the page: a client whose slots are
+all taken does not delay the others.
 """
 
 import asyncio
