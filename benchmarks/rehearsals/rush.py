@@ -99,7 +99,7 @@ def main() -> int:
     folder.chmod(0o755)  # The servers may run as another account.
     print(f"Logs: {folder}; load average {os.getloadavg()[0]:.1f}", flush=True)
     with systems.bench_servers(folder) as servers, ExitStack() as until:
-        deployment = _deployment(servers, options)
+        deployment = create_deployment(servers, tickets=options.tickets, seats=options.seats)
         until.enter_context(systems.running(deployment))
         for name in ("worker", "beat", "mailer"):
             until.enter_context(systems.started(servers, name, systems.command_of(name), deployment.environment))
@@ -107,7 +107,7 @@ def main() -> int:
         return _verdict(deployment, options, results)
 
 
-def _deployment(servers: systems.BenchServers, options: argparse.Namespace) -> Deployment:
+def create_deployment(servers: systems.BenchServers, *, tickets: int, seats: int) -> Deployment:
     """Create a database with both events, on sale now, without waiting rooms."""
     port, site_port = free_port(), free_port()
     environment = {
@@ -119,8 +119,8 @@ def _deployment(servers: systems.BenchServers, options: argparse.Namespace) -> D
         "METRICS_FOLDER": str(servers.folder / "metrics"),
     }
     rows = ["section,row,seat,x,y,category,accessible"]
-    for seat in range(options.seats):
-        section, index = _place(seat, options)
+    for seat in range(seats):
+        section, index = _place(seat, seats)
         row, number = divmod(index, SEATS_PER_ROW)
         rows.append(f"Block {section + 1},{row + 1},{number + 1},{section * 1000 + number * 20},{row * 25},Seat,no")
     plan = servers.folder / "hall.csv"
@@ -128,7 +128,7 @@ def _deployment(servers: systems.BenchServers, options: argparse.Namespace) -> D
     starts = (datetime.now(UTC) + timedelta(days=30)).isoformat(timespec="seconds")
     common = ["--timezone", "UTC", "--starts", starts, "--currency", "EUR", "--per-buyer", "2"]
     for slug, more in (
-        (FLOOR, ["--general-admission", f"Floor:{options.tickets}:4000"]),
+        (FLOOR, ["--general-admission", f"Floor:{tickets}:4000"]),
         (HALL, ["--plan", str(plan), "--price", "Seat:6000"]),
     ):
         command = [sys.executable, "manage.py", "create_event", slug, "--name", slug.title(), "--venue", "The Hall"]
@@ -136,9 +136,9 @@ def _deployment(servers: systems.BenchServers, options: argparse.Namespace) -> D
     return Deployment(servers, "rush", postgres.OWNER, environment, servers.folder)
 
 
-def _place(seat: int, options: argparse.Namespace) -> tuple[int, int]:
+def _place(seat: int, seats: int) -> tuple[int, int]:
     """Return the section of this seat, and its number there."""
-    return divmod(seat, options.seats // SECTIONS)
+    return divmod(seat, seats // SECTIONS)
 
 
 def _wanted(slug: str, options: argparse.Namespace) -> list[list[dict[str, Any]]]:
@@ -148,7 +148,7 @@ def _wanted(slug: str, options: argparse.Namespace) -> list[list[dict[str, Any]]
     chance = random.Random(21)  # noqa: S311 - the same choices in every run
     wanted = []
     for _ in range(options.buyers):
-        section, index = _place(2 * chance.randrange(options.seats // 2), options)
+        section, index = _place(2 * chance.randrange(options.seats // 2), options.seats)
         row, number = divmod(index, SEATS_PER_ROW)
         name = f"block-{section + 1}-{row + 1}-"
         named: dict[str, Any] = {"seats": [f"{name}{number + 1}", f"{name}{number + 2}"]}
@@ -205,6 +205,11 @@ def _verdict(deployment: Deployment, options: argparse.Namespace, results: Seque
                 failed.append(result.slug)
         if options.plot:
             options.plot.write_text(time_chart.draw(list(_panels(ledger, results)), "A rush of 20,000 buyers"))
+    return conclude(deployment, failed)
+
+
+def conclude(deployment: Deployment, failed: list[str]) -> int:
+    """Run `audit` and `reconcile`, print what has failed, and return the exit status."""
     for command in ("audit", "reconcile"):
         print(f"--- {command}", flush=True)
         if subprocess.run(
