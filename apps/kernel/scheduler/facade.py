@@ -284,7 +284,9 @@ def _lock(task_id: int) -> ScheduledTask:
 def _drop_waiting(task: ScheduledTask) -> None:
     """Delete the task's runs that never started, and cancel those that wait for another attempt."""
     waiting = TaskRun.objects.filter(task=task, state=TaskRun.State.PICKED)
-    waiting.filter(attempts=0).delete()
+    # One statement with its condition: `delete` would read the runs first, because of their files, and then delete by
+    # id also a run that has started meanwhile. A run that never started has no file.
+    waiting.filter(attempts=0)._raw_delete(using="default")
     waiting.update(state=TaskRun.State.CANCELED)
 
 
