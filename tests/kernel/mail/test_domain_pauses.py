@@ -13,6 +13,7 @@ from apps.kernel.mail.domain_pauses import PAUSE_SECONDS, SLOW_SECONDS, DomainPa
 from apps.kernel.mail.new_domains import STRANGERS_WAIT_SECONDS, WAIT_SECONDS, Sender
 from apps.kernel.models import MailDomain
 from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import topics
 
 SENDER = Sender()
@@ -237,5 +238,5 @@ def test_a_mail_to_a_paused_domain_waits_in_the_outbox_without_a_failure(
         outbox.publish(quick, "one", {})
     outbox.deliver(), outbox.deliver()
     assert tried == ["ann@quick.org"]
-    (waiting,) = outbox.OutboxMessage.objects.filter(done_at=None)
+    (waiting,) = OutboxMessage.objects.filter(done_at=None)
     assert (waiting.topic, waiting.attempts, waiting.dead_at) == (slow, 0, None)

@@ -15,6 +15,7 @@ from django.core import mail
 from apps.kernel import clock
 from apps.kernel.mail import domain_pauses, smtp_backend
 from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox.models import OutboxMessage
 
 
 class _Session(socketserver.StreamRequestHandler):
@@ -160,10 +161,10 @@ def test_a_failed_mail_is_logged_without_a_traceback_and_one_to_a_silent_new_dom
     outbox.deliver()
     assert [one["To"] for one in server.mails] == ["ann@example.org"]
     assert [bool(one.exc_info) for one in caplog.records if "failed, attempt 1" in one.message] == [False, False]
-    waiting = {message.key: message for message in outbox.OutboxMessage.objects.filter(topic=topic, done_at=None)}
+    waiting = {message.key: message for message in OutboxMessage.objects.filter(topic=topic, done_at=None)}
     delays = {key: (one.available_at - one.claimed_at).total_seconds() for key, one in waiting.items()}
     assert delays["north@example.org"] < 60 < smtp_backend.NEW_RECIPIENT_RETRY_SECONDS <= delays["ann@silent.example"]
-    outbox.OutboxMessage.objects.filter(pk=waiting["ann@silent.example"].pk).update(
+    OutboxMessage.objects.filter(pk=waiting["ann@silent.example"].pk).update(
         attempts=smtp_backend.NEW_RECIPIENT_ATTEMPTS_MAX - 1, available_at=clock.now()
     )
     monkeypatch.setattr(settings_of_django, "EMAIL_TIMEOUT", 0.1)
