@@ -72,12 +72,14 @@ def read_handles(request: Request) -> list[str]:
     """Return the receipt handles of the messages to delete."""
     given = _object(get_json_object(request), ("receipt_handles",)).get("receipt_handles")
     if not isinstance(given, list) or not 1 <= len(given) <= feeds.DELETED_MAX or not all(map(_is_text, given)):
-        raise problems.Invalid({"receipt_handles": f"must be a list of 1 to {feeds.DELETED_MAX} texts"})
+        raise problems.Invalid(
+            {"receipt_handles": f"must be a list of 1 to {feeds.DELETED_MAX} texts, none of them empty"}
+        )
     return given
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+    return isinstance(value, str) and bool(value)
 
 
 def read_messages(request: Request) -> list[feeds.NewMessage]:

@@ -94,7 +94,13 @@ def test_a_list_is_deleted_in_one_call_which_names_what_was_not(program: Program
     program.call("POST", "/jobs/deletions", {"receipt_handles": handles})
     assert [one["id"] for one in program.receive()] == ["b"], "its key goes on"
     assert program.call("GET", "/jobs").json()["messages"] == 1
-    for wrong in ({}, {"receipt_handles": []}, {"receipt_handles": [1]}, {"receipt_handles": ["x"] * 101}):
+    for wrong in (
+        {},
+        {"receipt_handles": []},
+        {"receipt_handles": [1]},
+        {"receipt_handles": [""]},
+        {"receipt_handles": ["x"] * 101},
+    ):
         assert_problem(program.call("POST", "/jobs/deletions", wrong), 422, "invalid")
 
 

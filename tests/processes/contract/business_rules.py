@@ -41,6 +41,7 @@ RULES = (
         r"(^|; )code: ",
         "the same of promo codes; attempts of one order share it",
     ),
+    Rule(("check_out",), "invalid", r"name: is required", "a name has a visible character"),
     Rule(("check_out",), "invalid", r"payment_method: ", "which methods there are is the provider's choice"),
     Rule(("check_out",), "invalid", r"email: .*attempts|email: .*tries", "attempts of one order have one buyer"),
     Rule(("check_out", "quote"), "code-unknown", "", "which codes there are is the organizer's choice"),
