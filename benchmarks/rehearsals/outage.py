@@ -61,7 +61,9 @@ class Timings:
 class _Shop(purchases.Shop):
     """Records checkouts and refusals."""
 
-    timings: Timings
+    def __init__(self, port: int, connections: int, timings: Timings) -> None:
+        super().__init__(port, connections)
+        self.timings = timings
 
     async def call(self, request: bytes) -> purchases.Response:
         began = self.timings.now()
@@ -103,8 +105,7 @@ def main() -> int:
 
 async def _sell(deployment: Deployment, options: argparse.Namespace, buyers: int) -> Timings:
     timings = Timings(began_at=time.monotonic())
-    shop = _Shop(deployment.web_port, options.connections)
-    shop.timings = timings
+    shop = _Shop(deployment.web_port, options.connections, timings)
 
     async def visit(number: int) -> None:
         await asyncio.sleep(number / options.rate)

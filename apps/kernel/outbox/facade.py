@@ -33,8 +33,8 @@ key are put aside (`is_behind`), so that the next claim skips them."""
 SPARE_COUNT = 16
 """Candidates examined beyond the limit, since concurrent claims have some of them locked."""
 PUT_ASIDE_ROUNDS_MAX = 1_000
-LOST_MAX = timedelta(minutes=5)
-"""A message of this age whose list loses its database session is handled alone."""
+GIVE_BACK_AGE_MAX = timedelta(minutes=5)
+"""An older message whose list loses its database session is handled alone."""
 LIST_MAX = 100
 """Messages of a topic with a list handler that are handled together."""
 EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
@@ -173,7 +173,8 @@ def register_handler(
 
     `list_handler` gets the new messages of the topic first, up to LIST_MAX at once and one list at a time in a process:
     the messages that arrive meanwhile are the next list. Messages that it returns, all of them if it fails, and
-    messages of earlier attempts go to `handler`, each alone. It takes much less time than `visibility`.
+    messages of earlier attempts go to `handler`, each alone; if it loses its database session, it gets them again. It
+    takes much less time than `visibility`.
 
     `list_starter` gets lists in the same way, for work that waits for others: it returns soon, the next list begins,
     and each message ends by itself. The messages that a process has begun and not ended count for `together_max`.
@@ -439,9 +440,13 @@ def hand_over_list(messages: Sequence[Message]) -> None:
 def give_back(messages: Sequence[Message]) -> None:
     """End the claims of messages that the database's failure kept from being handled: they are new again."""
     ids, receipts = [message.id for message in messages], [message.receipt for message in messages]
-    transactions.write_batch([_return.call(ids=ids, receipts=receipts, lost_max=LOST_MAX)])
+    (returned,) = transactions.write_batch([_return.call(ids=ids, receipts=receipts, age_max=GIVE_BACK_AGE_MAX)])
+    ended = {pk for (pk,) in returned.rows}
     for message in messages:
-        outbox_metrics.ended(message.topic, "later")
+        if message.id in ended:
+            outbox_metrics.ended(message.topic, "later")
+        else:
+            _report_overtaken(message)
 
 
 def _end_list(handled: Sequence[Message], others: Sequence[Message]) -> None:

@@ -78,7 +78,7 @@ class Waits:
         self._receivers.setdefault(feed, deque()).append(receiver)
         self._by_organizer[organizer_id] += 1
         if self._task is None or self._task.done():
-            self._task = loop.create_task(self._look())
+            self._task = thread_pool.create_shared_task(self._look())
         try:
             await receiver.woken
         finally:
@@ -135,7 +135,8 @@ waits = Waits()
 
 
 async def receive_messages(request: Request, feed: str) -> Reply:
-    """Wait if the request asks for that and its feed has no message, then let the site answer. Returns never."""
+    """Wait if the request asks for that and its feed has no message. Always raises ForwardToSite or
+    ClientDisconnected."""
     try:
         seconds = bodies.read_wait_seconds(request.GET) if request.method == "GET" else 0
         most = bodies.read_count(request.GET)

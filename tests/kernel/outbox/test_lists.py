@@ -85,7 +85,7 @@ def deliver_all() -> None:
         assert delivery.close(SECONDS_MAX)
 
 
-def deliver_all_again_until_settled() -> None:
+def deliver_until_settled() -> None:
     delivery = Delivery(2)
     try:
         delivery.wake()
@@ -156,8 +156,8 @@ def test_messages_of_a_list_that_lost_the_database_are_handled_together_again(ha
     outbox.register_handler("test", handlers.handle, list_handler=handle_list)
     publish(1, 2, 3)
     if is_old:
-        OutboxMessage.objects.update(created_at=F("created_at") - outbox.LOST_MAX)
-    deliver_all_again_until_settled()
+        OutboxMessage.objects.update(created_at=F("created_at") - outbox.GIVE_BACK_AGE_MAX)
+    deliver_until_settled()
     assert (handlers.lists, sorted(handlers.alone)) == (([], [1, 2, 3]) if is_old else ([[1, 2, 3]], []))
 
 
@@ -176,7 +176,7 @@ def test_messages_of_a_thread_that_cannot_connect_are_given_back(
 
     monkeypatch.setattr(delivery_module.pools, "renew_django_connections", renew_or_fail)
     publish(1, 2, 3)
-    deliver_all_again_until_settled()
+    deliver_until_settled()
     assert (handlers.lists, handlers.alone) == ([[1, 2, 3]], [])
 
 

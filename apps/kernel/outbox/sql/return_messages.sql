@@ -1,6 +1,6 @@
--- Ends the claims of these messages without a trace: they are due again as if they had not been claimed, so that new
--- messages are handled in lists again. The claim of a message that is older than %(lost_max)s counts: a message that
--- ends the database's sessions itself is then handled alone, and given up in the end. Locked and found as by
+-- Ends the claims of these messages as if they had not been claimed: they are due at once, and new ones are handled in
+-- lists. Of a message older than %(age_max)s, the claim counts as an attempt: a message that ends the database's sessions
+-- itself is then handled alone, and given up in the end. Locked and found as by
 -- `settle_messages.sql`. Returns the ids whose claims were ended.
 WITH given AS MATERIALIZED (
     SELECT *
@@ -16,7 +16,7 @@ mine AS MATERIALIZED (
 )
 UPDATE outbox_outboxmessage AS message
 SET claimed_until = NULL,
-    attempts = message.attempts - (message.created_at > clock_timestamp() - %(lost_max)s)::int
+    attempts = message.attempts - (message.created_at > clock_timestamp() - %(age_max)s)::int
 FROM mine
 WHERE message.id = mine.id
 RETURNING message.id
