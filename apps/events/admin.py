@@ -33,7 +33,7 @@ from apps.events.organizers import admin as organizers_admin
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
 from apps.events.organizers.event_values import EventValuesMixin
 from apps.events.organizers.membership_backend import permitted_organizers
-from apps.events.plans import Plan, PlanError, parse_alone, reading_alone
+from apps.events.plans import Plan, PlanError, keeping_turn, parse_alone, reading_alone
 from apps.events.preview import pages as preview
 from apps.events.publication import EventRefused, lock_event, publish_event
 from apps.events.scheduled_tasks import admin as tasks_admin
@@ -163,10 +163,12 @@ class SeatingPlanAdmin(OrganizerScopedAdmin):
 
     def changeform_view(self, request: HttpRequest, object_id: str | None = None, *args: Any, **kwargs: Any) -> Any:
         """Read an uploaded plan before Django's view begins its transaction, which would be idle for seconds."""
-        if object_id is None and self.has_add_permission(request) and (file := request.FILES.get("file")) is not None:
-            with suppress(PlanError):  # The form shows it.
-                read_plan(file)
-        return super().changeform_view(request, object_id, *args, **kwargs)
+        file = request.FILES.get("file") if object_id is None and self.has_add_permission(request) else None
+        with keeping_turn():
+            if file is not None:
+                with suppress(PlanError):  # The form shows it.
+                    read_plan(file)
+            return super().changeform_view(request, object_id, *args, **kwargs)
 
     def get_fields(self, request: HttpRequest, obj: SeatingPlan | None = None) -> tuple[str, ...]:
         if obj is None:

@@ -7,7 +7,8 @@ from django.test import Client
 from django.urls import reverse
 
 from apps.accounts.models import User
-from apps.events.creation import create_event
+from apps.events import admin
+from apps.events.creation import create_event, store_plan
 from apps.events.models import Category, Event, Seat, SeatingPlan, Section, Venue
 from apps.events.plans import parse_plan, uploads
 from tests.support.events.factories import block, encoded, make_event, plan, spec
@@ -61,6 +62,29 @@ def test_one_large_plan_is_read_at_a_time_and_before_the_transaction(
     assert (SeatingPlan.objects.count(), depths) == (1, [])
     assert _upload(staff, encoded(plan())).status_code == 302
     assert depths == [depth]
+
+
+def test_a_plan_of_a_second_of_processor_time_waits_for_its_turn_although_its_file_is_small(staff: Client) -> None:
+    """Sixteen of these at once kept all threads of the site from other visitors for twenty seconds."""
+    lines = [f"S,{seat // 100:x},{seat % 100},C" for seat in range(24_000)]
+    data = "\n".join(("section,row,seat,category", *lines)).encode()
+    assert len(data) < 240_000
+    with uploads._reading:
+        response = _upload(staff, data)
+    assert "another large seating plan is being read at the moment; send the form again" in response.content.decode()
+    assert SeatingPlan.objects.count() == 0
+
+
+def test_a_large_plan_keeps_its_turn_until_it_is_stored(staff: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[bool] = []
+    monkeypatch.setattr(admin, "store_plan", lambda *of: kept.append(uploads._reading.locked()) or store_plan(*of))
+    assert _upload(staff, encoded(plan())).status_code == 302
+    monkeypatch.setattr(uploads, "LARGE_BYTES", 100)
+    assert _upload(staff, b"no plan" * 100).status_code == 200
+    assert not uploads._reading.locked()
+    assert _upload(staff, encoded(plan([block("Stalls", 2, 5)]))).status_code == 302
+    assert kept == [False, True]
+    assert not uploads._reading.locked()
 
 
 def test_a_file_over_the_limit_is_refused_in_the_form(staff: Client, settings) -> None:

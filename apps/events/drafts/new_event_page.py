@@ -8,10 +8,12 @@ from django.template.response import TemplateResponse
 from django.views.decorators.http import require_http_methods
 
 from apps.events.drafts.new_event import NewEventForm, create_draft
+from apps.events.plans import keeping_turn
 from apps.events.publication import EventRefused
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
+@keeping_turn()
 def new_event_page(request: HttpRequest, site: AdminSite) -> HttpResponse:
     """Show the form, or create the draft. The caller has checked the right to add events."""
     form = NewEventForm(request.user, request.POST, request.FILES) if request.method == "POST" else None

@@ -3,7 +3,7 @@
 from apps.events.plans.layout import areas_of, from_layout, to_layout
 from apps.events.plans.parse import parse_plan, read_file
 from apps.events.plans.plan import Area, Limits, Plan, PlanCategory, PlanError, PlanSeat, PlanSection
-from apps.events.plans.uploads import parse_alone, reading_alone
+from apps.events.plans.uploads import keeping_turn, parse_alone, reading_alone
 
 __all__ = [
     "Area",
@@ -15,6 +15,7 @@ __all__ = [
     "PlanSection",
     "areas_of",
     "from_layout",
+    "keeping_turn",
     "parse_alone",
     "parse_plan",
     "read_file",

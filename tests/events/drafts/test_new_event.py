@@ -9,8 +9,10 @@ from django.test import Client
 from django.urls import reverse
 
 from apps.accounts.models import User
+from apps.events.drafts import new_event_page
 from apps.events.drafts.new_event import NewEventForm, create_draft
 from apps.events.models import Category, Event, Organizer, Role, SeatingPlan, Section, Venue
+from apps.events.plans import uploads
 from apps.events.plans.colors import PALETTE
 from apps.events.publication import publish_event
 from tests.support import factories
@@ -51,6 +53,17 @@ def test_the_event_its_venue_plan_and_on_sale_are_created_at_once(staff: Client)
     assert event.plan is not None
     assert event.plan.seat_count == 4
     assert event.on_sale.opens_at < event.starts_at
+
+
+def test_a_large_plan_keeps_its_turn_until_the_event_is_created(staff: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[bool] = []
+    monkeypatch.setattr(
+        new_event_page, "create_draft", lambda *of: kept.append(uploads._reading.locked()) or create_draft(*of)
+    )
+    monkeypatch.setattr(uploads, "LARGE_BYTES", 100)
+    assert staff.post(ADD, fields(plan_file=upload("Stalls"))).status_code == 302
+    assert kept == [True]
+    assert not uploads._reading.locked()
 
 
 def test_the_texts_of_the_event_are_optional_folded_and_limited_as_on_its_own_form(staff: Client) -> None:
