@@ -23,6 +23,7 @@ SECONDS_MAX = 20
 def fake_threads(monkeypatch: pytest.MonkeyPatch) -> "Threads":
     threads = Threads()
     monkeypatch.setattr(thread_pool, "run_in_thread", threads.ask)
+    monkeypatch.setattr(thread_pool, "run_if_first", threads.ask_if_first)
     return threads
 
 
@@ -36,6 +37,9 @@ class Threads:
         if self.gate is not None:
             await self.gate.wait()
         return act(*args)
+
+    async def ask_if_first(self, begin: Callable[[], bool], act: Callable[[], Any]) -> Any:
+        return await self.ask(act) if begin() else None
 
 
 async def within(awaitable: Any) -> Any:
