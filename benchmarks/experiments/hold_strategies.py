@@ -74,7 +74,7 @@ GENERAL_ADMISSION = (
     Strategy("single", "single statement", source_strategies.single),
     Strategy("buckets", "16 buckets, SKIP LOCKED", source_strategies.buckets),
     Strategy("units", "a row per unit, SKIP LOCKED", source_strategies.units),
-    Strategy("redlock", "Redlock over five servers, then conditional UPDATE", "under_lock"),
+    Strategy("redlock", "Redlock, then conditional UPDATE", "under_lock"),
     Strategy("gate", "Redis gate, then single statement", "before_postgres"),
     Strategy("granted", "Redis decides, PostgreSQL records", "instead_of_postgres"),
     Strategy("threads", "ours, group commit, threads"),
@@ -579,7 +579,8 @@ def draw(cells: list[Cell]) -> str:
                 points = [
                     (cell.buyers, getattr(cell, figure))
                     for cell in cells
-                    if (cell.kind, cell.key) == (kind, strategy.key)
+                    # A strategy that made no hold has no point: the axes are logarithmic.
+                    if (cell.kind, cell.key) == (kind, strategy.key) and cell.holds_per_second
                 ]
                 if points:
                     lines.append(chart.Line(strategy.title, points, is_ours=strategy.is_ours))
