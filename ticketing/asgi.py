@@ -18,6 +18,7 @@ startup.load_settings()
 django.setup()
 
 from apps.events import facade as events  # noqa: E402 - needs Django set up
+from apps.kernel.db import async_reader  # noqa: E402
 from apps.kernel.fastpath import redis_connection, snapshots, thread_pool  # noqa: E402
 from apps.kernel.fastpath.request import Receive, Request, Scope, Send  # noqa: E402
 from apps.kernel.fastpath.server_extensions import OnResponse, RawResponse  # noqa: E402
@@ -103,6 +104,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
         message = await receive()
         if message["type"] == "lifespan.startup":
             await asyncio.to_thread(snapshots.begin)
+            await async_reader.shared.start()
             _beat(asyncio.get_running_loop())
             await send({"type": "lifespan.startup.complete"})
         elif message["type"] == "lifespan.shutdown":
@@ -111,6 +113,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
             await events.write_accepted_views()
             await asyncio.to_thread(snapshots.end)
             redis_connection.shared.close()
+            await async_reader.shared.close()
             await asyncio.to_thread(thread_pool.close)
             await asyncio.to_thread(batcher.close_all)
             await send({"type": "lifespan.shutdown.complete"})

@@ -23,9 +23,8 @@ from apps.accounts.registries import (
 from apps.accounts.second_factor.codes import lacks_required_factor
 from apps.accounts.sessions.batch_authentication import (
     AccountCredentials,
-    authenticate_batch,
-    authenticate_batch_with,
     guess_account_id,
+    read_accounts,
     session_key_of,
 )
 from apps.accounts.staff.reauthentication import (
@@ -52,8 +51,6 @@ __all__ = [
     "account_name",
     "accounts_of_address",
     "after_log_in",
-    "authenticate_batch",
-    "authenticate_batch_with",
     "before_log_in",
     "confirmed_address",
     "confirmed_addresses",
@@ -69,6 +66,7 @@ __all__ = [
     "list_staff_links",
     "provide_personal_data",
     "provide_staff_links",
+    "read_accounts",
     "record_personal_data_read",
     "record_staff_action",
     "require_recent_authentication",

@@ -15,7 +15,7 @@ from django.db.models import Q
 from apps.events.models import Category, Event, OnSale, Seat, Section
 from apps.events.pricing import DEFAULT_PRICE_POLICY, PricePolicy
 from apps.kernel import clock
-from apps.kernel.db import arrays, sql
+from apps.kernel.db import arrays, reads, sql
 from apps.kernel.fastpath.cache import BatchRefreshingCache
 from apps.kernel.http import problems
 
@@ -370,15 +370,25 @@ def section_slugs(event_ids: Iterable[int]) -> dict[int, dict[int, str]]:
 _ALL_SEATS = dict.fromkeys(("section_id", "event_id", "guids", "seat_ids", "limit"), None) | {"offset": 0}
 
 
+def _read_seats(**filters: Any) -> reads.Read[list[SeatView]]:
+    rows = yield from reads.one(_seat_rows, **(_ALL_SEATS | filters))
+    return [SeatView(*row) for row in rows]
+
+
 def _seats(**filters: Any) -> list[SeatView]:
-    with connection.cursor() as cursor:
-        return [SeatView(*row) for row in _seat_rows.rows(cursor, **(_ALL_SEATS | filters))]
+    return reads.run(_read_seats(**filters))
+
+
+def read_seats_by_guid(event_id: int, guids: Iterable[str]) -> reads.Read[dict[str, SeatView]]:
+    """Read the event's seats with these public ids, by public id, without unknown ids."""
+    wanted = [guid for guid in guids if sql.is_text(guid)]
+    seats = (yield from _read_seats(event_id=event_id, guids=wanted)) if wanted else []
+    return {seat.guid: seat for seat in seats}
 
 
 def seats_by_guid(event_id: int, guids: Iterable[str]) -> dict[str, SeatView]:
-    """Return the event's seats with these public ids, by public id, without unknown ids."""
-    wanted = [guid for guid in guids if sql.is_text(guid)]
-    return {seat.guid: seat for seat in _seats(event_id=event_id, guids=wanted)} if wanted else {}
+    """Return the same as `read_seats_by_guid` reads. Blocks."""
+    return reads.run(read_seats_by_guid(event_id, guids))
 
 
 def seat_ids_of_guids(event_id: int, guids: Iterable[str]) -> dict[str, int]:

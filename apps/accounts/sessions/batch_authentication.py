@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.core.exceptions import ValidationError
-from django.db import connection
 from django.utils.crypto import constant_time_compare
 from rest_framework_simplejwt.exceptions import TokenError
 
@@ -23,7 +22,7 @@ from apps.accounts.models import User
 from apps.accounts.passwords.backend import PATH as PASSWORD_BACKEND
 from apps.accounts.tokens.account_tokens import ACCOUNT_ID_MAX, AccessToken
 from apps.kernel import clock
-from apps.kernel.db import sql
+from apps.kernel.db import reads, sql
 from apps.kernel.fastpath import cache
 from apps.kernel.http.sessions import SessionStore, stored_key
 
@@ -76,17 +75,15 @@ def guess_account_id(session_key: str) -> int | None:
     return _session_accounts.get(session_key)
 
 
-def authenticate_batch(batch: Sequence[AccountCredentials]) -> list[User | None]:
-    """Return the active account of each of these credentials, in order; None if the site has to decide. Only the
-    account's id, version and date are loaded. Blocks."""
-    return authenticate_batch_with(batch, lambda _: ())[0]
-
-
-def authenticate_batch_with(
-    batch: Sequence[AccountCredentials], calls_for: Callable[[Collection[int]], Sequence[sql.Call]]
-) -> tuple[list[User | None], list[tuple[Any, ...]]]:
-    """Like `authenticate_batch`, and return also the rows of `calls_for(account ids)`, which are read together with the
-    accounts: also rows of accounts that the credentials do not prove, so use those of the returned accounts only."""
+def read_accounts(
+    batch: Sequence[AccountCredentials],
+    calls: Sequence[sql.Call],
+    calls_for: Callable[[Collection[int]], Sequence[sql.Call]] = lambda _: (),
+) -> reads.Read[tuple[list[User | None], list[tuple[Any, ...]]]]:
+    """Read the active account of each of these credentials, in order; None if the site has to decide. Only the
+    account's id, version and date are loaded. Also return the rows of `calls` and of `calls_for(account ids)`, which
+    are read together with the accounts: also rows of accounts that the credentials do not prove, so use those of the
+    returned accounts only."""
     if PASSWORD_BACKEND not in settings.AUTHENTICATION_BACKENDS:
         batch = [AccountCredentials()] * len(batch)
     store = SessionStore()
@@ -94,17 +91,16 @@ def authenticate_batch_with(
     keys = {stored_key(one.session_key): one.session_key for one in batch if one.session_key and not one.token}
     guesses = map(_session_accounts.get, keys.values())
     expected = {account_id for account_id in (*guesses, *(one for one, _ in tokens.values())) if account_id is not None}
-    reads = [_sessions.call(keys=list(keys), now=clock.process_now())] if keys else []
-    with connection.cursor() as cursor:
-        results = [result.rows for result in sql.execute_batch(cursor, [*reads, *_calls(expected, calls_for)])]
-        sessions = {keys[key]: _parse_session(store.decode(data)) for key, data in (results.pop(0) if keys else ())}
-        accounts = list(results.pop(0)) if expected else []
-        further = [row for rows in results for row in rows]
-        missing = {account_id for account_id, _ in sessions.values() if account_id is not None} - expected
-        if missing:
-            read, *others = sql.execute_batch(cursor, _calls(missing, calls_for))
-            accounts += read.rows
-            further += [row for other in others for row in other.rows]
+    of_sessions = [_sessions.call(keys=list(keys), now=clock.process_now())] if keys else []
+    results = [result.rows for result in (yield [*of_sessions, *_calls(expected, calls_for), *calls])]
+    sessions = {keys[key]: _parse_session(store.decode(data)) for key, data in (results.pop(0) if keys else ())}
+    accounts = list(results.pop(0)) if expected else []
+    further = [row for rows in results for row in rows]
+    missing = {account_id for account_id, _ in sessions.values() if account_id is not None} - expected
+    if missing:
+        read, *others = yield _calls(missing, calls_for)
+        accounts += read.rows
+        further += [row for other in others for row in other.rows]
     claims = [tokens[one.token] if one.token else sessions.get(one.session_key, (None, "")) for one in batch]
     for one, (account_id, _) in zip(batch, claims, strict=True):
         if account_id is not None and not one.token:

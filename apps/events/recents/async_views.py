@@ -16,7 +16,7 @@ from apps.accounts import facade as accounts
 from apps.events.recents import history, redis_copy
 from apps.events.recents.history import Recents, State
 from apps.events.recents.owners import account_owner, browser_owner
-from apps.kernel.db import sql
+from apps.kernel.db import reads, sql
 from apps.kernel.fastpath import redis_connection
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.kernel.fastpath.dispatcher import Route
@@ -93,16 +93,18 @@ async def load_copies(owners: list[str]) -> list[Any]:
     return [reply if isinstance(reply, list) else None for reply in replies or [None] * len(owners)]
 
 
-def load_headers(questions: list[_Question]) -> list[_Found | None]:
-    """Return the header of each owner, in order; None if the site has to decide about the session. Blocks."""
+def load_headers(questions: list[_Question]) -> reads.Read[list[_Found | None]]:
+    """Read the header of each owner, in order; None if the site has to decide about the session."""
     sessions = [one.session_key for one in questions if one.session_key]
     browsers = [one.browser for one in questions if one.browser]
 
     def headers_of(account_ids: Collection[int]) -> list[sql.Call]:
-        return [history.headers_call([*(account_owner(one).name for one in account_ids), *browsers])]
+        return [history.headers_call(account_owner(one).name for one in account_ids)] if account_ids else []
 
     # The headers are read together with what proves the accounts, and used if these are proven.
-    users, rows = accounts.authenticate_batch_with([accounts.AccountCredentials(key) for key in sessions], headers_of)
+    credentials = [accounts.AccountCredentials(key) for key in sessions]
+    calls = [history.headers_call(browsers)] if browsers else []
+    users, rows = yield from accounts.read_accounts(credentials, calls, headers_of)
     by_session = {key: account_owner(user.pk).name for key, user in zip(sessions, users, strict=True) if user}
     owners = [by_session.get(one.session_key) if one.session_key else one.browser for one in questions]
     headers = history.headers_in(rows)

@@ -49,24 +49,15 @@ def create_pool(
     `connect_ms` also limits how long the pool itself tries to reconnect. Its pauses double, so with a long limit it
     could still be pausing minutes after the database came back. Once it has given up, the next request for a connection
     starts it again."""
-    # Never connected; it only supplies Django's options and configures connections.
-    django: Any = connections.create_connection("default")
-    options = django.get_connection_params()
-    if prepares:
-        default, direct = map(conninfo_to_dict, (settings.DATABASE_URL, settings.DATABASE_DIRECT_URL))
-        options |= {name: value for name, value in direct.items() if value != default.get(name)}
-    application_name = f"{options.get('application_name', 'fairgate')} {name}"
+    django = _unconnected_wrapper()
 
     def configure(connection: Connection[Any]) -> None:
-        django._configure_connection(connection)
-        connection.adapters.register_dumper(list, _PlainLists)
-        # psycopg's own loader is in C. The session is in UTC, so it returns the same values as Django's loader.
-        connection.adapters.register_loader("timestamptz", TimestamptzLoader)
+        _configure(django, connection)
         if prepares:
             roundtrip.prepare_all(connection)
 
     return ConnectionPool(
-        kwargs={**_KEEPALIVE_OPTIONS, **options, "application_name": application_name, "autocommit": True},
+        kwargs=_options(django, name, is_direct=prepares),
         open=False,
         configure=configure,
         check=_check,
@@ -77,6 +68,35 @@ def create_pool(
         reconnect_timeout=connect_ms / 1_000,
         num_workers=1,
     )
+
+
+def connect(name: str) -> Connection[Any]:
+    """Return a connection like those of a pool, which the caller closes. Blocks. Raises psycopg.Error."""
+    django = _unconnected_wrapper()
+    connection: Connection[Any] = Connection.connect(**_options(django, name, is_direct=False))
+    _configure(django, connection)
+    return connection
+
+
+def _unconnected_wrapper() -> Any:
+    """Return Django's wrapper of a connection. It is never connected; it supplies options and configures others."""
+    return connections.create_connection("default")
+
+
+def _options(django: Any, name: str, *, is_direct: bool) -> dict[str, Any]:
+    options = django.get_connection_params()
+    if is_direct:
+        default, direct = map(conninfo_to_dict, (settings.DATABASE_URL, settings.DATABASE_DIRECT_URL))
+        options |= {name: value for name, value in direct.items() if value != default.get(name)}
+    application_name = f"{options.get('application_name', 'fairgate')} {name}"
+    return {**_KEEPALIVE_OPTIONS, **options, "application_name": application_name, "autocommit": True}
+
+
+def _configure(django: Any, connection: Connection[Any]) -> None:
+    django._configure_connection(connection)
+    connection.adapters.register_dumper(list, _PlainLists)
+    # psycopg's own loader is in C. The session is in UTC, so it returns the same values as Django's loader.
+    connection.adapters.register_loader("timestamptz", TimestamptzLoader)
 
 
 def renew_django_connections(*, prepares: bool = False) -> None:

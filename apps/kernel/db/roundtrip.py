@@ -81,7 +81,7 @@ class Cursor(ClientCursor[Any]):
         """Execute these statements in order in one round trip. If one fails, the later ones do not run. With `commits`,
         commit if all succeed."""
         results = self._send_batch([*texts, "COMMIT"] if commits else texts)
-        return [self._load(result) for result in results[: len(texts)]]
+        return [self.load(result) for result in results[: len(texts)]]
 
     def execute(self, *args: Any, **kwargs: Any) -> Any:
         self.open()
@@ -114,7 +114,8 @@ class Cursor(ClientCursor[Any]):
                 raise errors.error_from_result(result, connection.info.encoding)
         return results[len(opening) :]
 
-    def _load(self, result: Any) -> StatementResult:
+    def load(self, result: Any) -> StatementResult:
+        """Return what a successful statement returned, converted like psycopg's rows."""
         if result.status != ExecStatus.TUPLES_OK:
             return StatementResult((), -1 if result.command_tuples is None else result.command_tuples)
         self._transformer.set_pgresult(result)

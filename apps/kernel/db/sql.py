@@ -93,6 +93,11 @@ def execute_batch(cursor: Cursor, calls: Sequence[Call]) -> list[StatementResult
     return [_execute_one(cursor, call) for call in calls]
 
 
+def is_observed() -> bool:
+    """Return whether a test observes the statements."""
+    return bool(_observers)
+
+
 def _can_batch(cursor: Cursor) -> TypeGuard[roundtrip.Cursor]:
     return isinstance(cursor, roundtrip.Cursor) and not _observers
 

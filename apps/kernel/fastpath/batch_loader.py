@@ -7,26 +7,30 @@ batch fails, all its questions fail, so a question must change nothing or be saf
 import asyncio
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
+from apps.kernel.db import async_reader, reads
 from apps.kernel.fastpath import thread_pool
 from apps.kernel.http import problems
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
+Params = ParamSpec("Params")
+Value = TypeVar("Value")
 
 GROUP_MAX = 256
 WAITING_MAX = 5_000
 
 
 class BatchLoader(Generic[Question, Answer]):
-    """Calls `act` with a list of questions: on the event loop if it is a coroutine function, else in a thread of the
-    fast path. `act` returns one answer to each question, in order. An answer that is an exception is raised in the
-    caller of that question."""
+    """Calls `act` with a list of questions: a coroutine function on the event loop, a read (a generator function: see
+    `apps.kernel.db.reads`) by `read_async`, others in a thread of the fast path. `act` returns one answer to each
+    question, in order. An answer that is an exception is raised in the caller of that question."""
 
     def __init__(self, act: Callable[[list[Question]], Any]) -> None:
         self._act = act
         self._is_async = inspect.iscoroutinefunction(act)
+        self._is_read = inspect.isgeneratorfunction(act)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: list[tuple[Question, asyncio.Future[Answer]]] = []
         self._busy = False
@@ -67,6 +71,8 @@ class BatchLoader(Generic[Question, Answer]):
             self._busy = False
 
     async def _act_on(self, questions: list[Question]) -> Sequence[Any]:
+        if self._is_read:
+            return await read_async(self._act, questions)
         answers: Sequence[Any] = await (
             self._act(questions) if self._is_async else thread_pool.run_in_thread(self._act, questions)
         )
@@ -91,6 +97,20 @@ class BatchLoader(Generic[Question, Answer]):
                 future.set_exception(answer)
             else:
                 future.set_result(answer)
+
+
+async def read_async(begin: Callable[Params, reads.Read[Value]], *args: Params.args, **kwargs: Params.kwargs) -> Value:
+    """Carry out the read that `begin` returns on the event loop or, if no connection is free there or it fails, in a
+    thread. Return its value or raise its errors."""
+    done = await async_reader.shared.run(begin(*args, **kwargs))
+    if done is not None:
+        value: Value = done.value
+        return value
+    return await thread_pool.run_in_thread(_read, begin, args, kwargs)
+
+
+def _read(begin: Callable[..., reads.Read[Value]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Value:
+    return reads.run(begin(*args, **kwargs))
 
 
 def _copy_error(error: Exception) -> Exception:

@@ -11,10 +11,11 @@ from datetime import datetime
 
 from apps.accounts import facade as accounts
 from apps.events import facade as events
+from apps.kernel.db import reads
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.kernel.fastpath.request import ForwardToSite, Request
 from apps.queue.identity.caller import Caller, account_token_of, authenticate_from_token, visitor_id_of
-from apps.queue.identity.entry_lookup import load_guest_entry_ids
+from apps.queue.identity.entry_lookup import guest_entries_calls, guest_entry_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,12 @@ async def _authenticate_account(request: Request, event: events.EventView | None
     return caller, account.has_guest_entry
 
 
-def authenticate_accounts(batch: Sequence[Credentials]) -> list[AuthenticatedAccount | None]:
-    """Return the account of each of these credentials, in order; None if the site has to decide. Blocks."""
-    rows = accounts.authenticate_batch([accounts.AccountCredentials(one.session_key, one.token) for one in batch])
-    guest_entries = load_guest_entry_ids(
-        [(one.event_id, one.visitor_id) for one in batch if one.event_id and one.visitor_id]
-    )
+def authenticate_accounts(batch: Sequence[Credentials]) -> reads.Read[list[AuthenticatedAccount | None]]:
+    """Read the account of each of these credentials, in order; None if the site has to decide."""
+    credentials = [accounts.AccountCredentials(one.session_key, one.token) for one in batch]
+    guests = guest_entries_calls([(one.event_id, one.visitor_id) for one in batch if one.event_id and one.visitor_id])
+    rows, found_entries = yield from accounts.read_accounts(credentials, guests)
+    guest_entries = guest_entry_ids(found_entries)
     found: list[AuthenticatedAccount | None] = []
     for one, account in zip(batch, rows, strict=True):
         if account is None:

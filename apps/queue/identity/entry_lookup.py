@@ -1,12 +1,10 @@
 """Finds the live queue entry of an account or a browser for the fast path, with batched reads of PostgreSQL."""
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
-from django.db import connection
-
-from apps.kernel.db import arrays, sql
+from apps.kernel.db import arrays, reads, sql
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.queue.identity.caller import Caller
 
@@ -29,28 +27,33 @@ async def find_live_entry_id(event_id: int, caller: Caller) -> UUID | None:
     )
 
 
-def load_live_entry_ids(owners: Sequence[_Owner]) -> list[UUID | None]:
-    """Return the id of each owner's live entry, in order. Blocks: call it in a thread."""
-    found = load_guest_entry_ids([(owner.event_id, owner.visitor_id) for owner in owners if owner.account_id is None])
-    entry_ids = {_Owner(event_id, None, visitor_id): entry_id for (event_id, visitor_id), entry_id in found.items()}
+def load_live_entry_ids(owners: Sequence[_Owner]) -> reads.Read[list[UUID | None]]:
+    """Read the id of each owner's live entry, in order."""
+    calls = guest_entries_calls([(owner.event_id, owner.visitor_id) for owner in owners if owner.account_id is None])
+    of_guests = len(calls)
     accounts = [(owner.event_id, owner.account_id) for owner in owners if owner.account_id is not None]
     if accounts:
         event_ids, account_ids = map(arrays.numbers, zip(*accounts, strict=True))
-        with connection.cursor() as cursor:
-            rows = _account_entries.rows(cursor, event_ids=event_ids, account_ids=account_ids)
-        entry_ids |= {_Owner(event_id, account_id, ""): entry_id for event_id, account_id, entry_id in rows}
+        calls.append(_account_entries.call(event_ids=event_ids, account_ids=account_ids))
+    results = [result.rows for result in (yield calls)]
+    found = guest_entry_ids(row for rows in results[:of_guests] for row in rows)
+    entry_ids = {_Owner(event_id, None, visitor_id): entry_id for (event_id, visitor_id), entry_id in found.items()}
+    for event_id, account_id, entry_id in (row for rows in results[of_guests:] for row in rows):
+        entry_ids[_Owner(event_id, account_id, "")] = entry_id
     return [entry_ids.get(owner) for owner in owners]
 
 
-def load_guest_entry_ids(keys: Sequence[tuple[int, str]]) -> dict[tuple[int, str], UUID]:
-    """Return the ids of live guest entries by event and visitor id. Blocks: call it in a thread."""
+def guest_entries_calls(keys: Sequence[tuple[int, str]]) -> list[sql.Call]:
+    """Return the statement, if there are keys, that reads the live guest entries of these events and visitor ids, for
+    `guest_entry_ids`."""
     if not keys:
-        return {}
+        return []
     event_ids, visitor_ids = zip(*keys, strict=True)
-    with connection.cursor() as cursor:
-        rows = _guest_entries.rows(
-            cursor, event_ids=arrays.numbers(event_ids), visitor_ids=arrays.texts(list(visitor_ids))
-        )
+    return [_guest_entries.call(event_ids=arrays.numbers(event_ids), visitor_ids=arrays.texts(list(visitor_ids)))]
+
+
+def guest_entry_ids(rows: Iterable[Sequence[Any]]) -> dict[tuple[int, str], UUID]:
+    """Return the ids of live guest entries by event and visitor id."""
     return {(event_id, visitor_id): entry_id for event_id, visitor_id, entry_id in rows}
 
 

@@ -10,10 +10,8 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.db import connection
-
 from apps.events import facade as events
-from apps.kernel.db import arrays, sql
+from apps.kernel.db import arrays, reads, sql
 from apps.kernel.fastpath import thread_pool
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.kernel.fastpath.cache import InFlightReads
@@ -49,10 +47,9 @@ class LoadedEntry:
     has_lapsed: bool
 
 
-def load_entries(entry_ids: Sequence[UUID]) -> list[LoadedEntry | None]:
-    """Return these entries in order, None for one that does not exist. Blocks: call it in a thread."""
-    with connection.cursor() as cursor:
-        rows = _entries_by_id.rows(cursor, entry_ids=arrays.uuids(list(set(entry_ids))))
+def load_entries(entry_ids: Sequence[UUID]) -> reads.Read[list[LoadedEntry | None]]:
+    """Read these entries in order, None for one that does not exist."""
+    rows = yield from reads.one(_entries_by_id, entry_ids=arrays.uuids(list(set(entry_ids))))
     found: dict[UUID, LoadedEntry] = {}
     for *row, now in rows:
         entry = Entry(*row)

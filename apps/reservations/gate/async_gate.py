@@ -1,12 +1,14 @@
 """The gate on the event loop: refuses demand that cannot be met, and loads the queue entry of each hold that passes.
 
-The gate is queried on the loop, in batches, so a refusal needs no thread and no PostgreSQL. Only holds that pass need a
-thread. If the loop cannot query Redis, every hold needs one, and the gate is queried there.
+The gate is queried on the loop, in batches, so a refusal needs no PostgreSQL. Holds that pass read their entries and
+seats, on the loop too. If the loop cannot query Redis, the gate is queried in a thread.
 """
 
 from collections.abc import Sequence
 
-from apps.kernel.fastpath.batch_loader import BatchLoader
+from apps.kernel.db import reads
+from apps.kernel.fastpath import thread_pool
+from apps.kernel.fastpath.batch_loader import BatchLoader, read_async
 from apps.kernel.fastpath.redis_connection import AsyncRedis
 from apps.kernel.http import problems
 from apps.queue import facade as queue
@@ -40,19 +42,19 @@ class AsyncGate:
         return [gate.UNDECIDED] * len(questions)
 
 
-def _ask_and_load_entries(questions: list[gate.Question]) -> list[problems.Problem | Answer]:
+async def _ask_and_load_entries(questions: list[gate.Question]) -> list[problems.Problem | Answer]:
     """Return the gate's refusal, or the entry, of each question."""
-    answers: list[problems.Problem | Answer] = [*gate.refusals(questions)]
+    answers: list[problems.Problem | Answer] = [*await thread_pool.run_in_thread(gate.refusals, questions)]
     let_through = [index for index, refusal in enumerate(answers) if refusal is None]
     if let_through:
-        entries = _load_entries([questions[index] for index in let_through])
+        entries = await read_async(_load_entries, [questions[index] for index in let_through])
         for index, entry in zip(let_through, entries, strict=True):
             answers[index] = entry
     return answers
 
 
-def _load_entries(questions: list[gate.Question]) -> list[Answer]:
-    entries = queue.load_entries([question.entry_id for question in questions])
-    # In the same thread: each of these requests needs its seats next.
-    event_cache.cache_named_seats([(question.event, question.payload) for question in questions])
+def _load_entries(questions: list[gate.Question]) -> reads.Read[list[Answer]]:
+    entries = yield from queue.load_entries([question.entry_id for question in questions])
+    # Each of these requests needs its seats next.
+    yield from event_cache.cache_named_seats([(question.event, question.payload) for question in questions])
     return entries

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from apps.events import facade as events
-from apps.kernel.db import sql
+from apps.kernel.db import reads, sql
 from apps.reservations.holds import event_cache
 from apps.reservations.holds.requests import FIELDS, EventLookup, code_of, is_count, resolve_best_available
 
@@ -115,7 +115,7 @@ def parse_general_admission_only(payload: Any) -> tuple[str, int] | None:
 
 def locate_seats(event: events.EventView, demand: HoldDemand) -> HoldDemand | None:
     """Return the demand with the sections of its seats; None if a seat does not exist. For threads."""
-    event_cache.load_seats([(event.id, tuple(demand.unknown_seats))])
+    reads.run(event_cache.load_seats([(event.id, tuple(demand.unknown_seats))]))
     section_of = _known_sections(event, demand.named_seats)
     if len(section_of) < len(demand.named_seats):
         return None

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from apps.events import facade as events
+from apps.kernel.db import reads
 from apps.kernel.fastpath import cache
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.kernel.fastpath.cache import BatchRefreshingCache
@@ -66,16 +67,14 @@ seating: BatchRefreshingCache[int, Seating] = BatchRefreshingCache(
 _seats: dict[tuple[int, str], SeatPlace] = cache.register({})
 
 
-def _read_seats(asked: list[_AskedSeats]) -> list[dict[str, SeatPlace]]:
+def _read_seats(asked: Sequence[_AskedSeats]) -> reads.Read[list[dict[str, SeatPlace]]]:
     by_event: dict[int, set[str]] = {}
     for event_id, guids in asked:
         by_event.setdefault(event_id, set()).update(guids)
-    found = {
-        event_id: {
-            guid: SeatPlace(seat.id, seat.section_id) for guid, seat in events.seats_by_guid(event_id, guids).items()
-        }
-        for event_id, guids in by_event.items()
-    }
+    found = {}
+    for event_id, wanted in by_event.items():
+        seats = yield from events.read_seats_by_guid(event_id, wanted)
+        found[event_id] = {guid: SeatPlace(seat.id, seat.section_id) for guid, seat in seats.items()}
     return [{guid: found[event_id][guid] for guid in guids if guid in found[event_id]} for event_id, guids in asked]
 
 
@@ -87,9 +86,10 @@ def cached_seats(event_id: int, guids: Iterable[str]) -> dict[str, SeatPlace]:
     return {guid: seat for guid in guids if (seat := _seats.get((event_id, guid))) is not None}
 
 
-def load_seats(asked: Sequence[_AskedSeats]) -> None:
-    """Read these seats of these events, so that `cached_seats` has those that exist. For threads."""
-    for (event_id, _), found in zip(asked, _read_seats(list(asked)), strict=True):
+def load_seats(asked: Sequence[_AskedSeats]) -> reads.Read[None]:
+    """Read these seats of these events, so that `cached_seats` has those that exist."""
+    read = yield from _read_seats(asked)
+    for (event_id, _), found in zip(asked, read, strict=True):
         _keep_seats(event_id, found)
 
 
@@ -113,11 +113,11 @@ async def load_lookup(event: events.EventView, payload: object) -> EventLookup:
     return EventLookup(found.sections, found.categories, seat_ids, found.guarded)
 
 
-def cache_named_seats(asked: Sequence[tuple[events.EventView, object]]) -> None:
-    """Read the seats that these payloads name, so that `load_lookup` need not wait for them. For threads."""
+def cache_named_seats(asked: Sequence[tuple[events.EventView, object]]) -> reads.Read[None]:
+    """Read the seats that these payloads name, so that `load_lookup` need not wait for them."""
     missing = []
     for event, payload in asked:
         unknown = tuple(guid for guid in named_seats(event, payload) if (event.id, guid) not in _seats)
         if unknown:
             missing.append((event.id, unknown))
-    load_seats(missing)
+    yield from load_seats(missing)

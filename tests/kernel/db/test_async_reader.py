@@ -12,6 +12,7 @@ from django.db.utils import DataError
 from apps.kernel.db import async_reader, reads, sql
 from apps.kernel.db.async_reader import AsyncReader, Done
 from apps.kernel.fastpath.batch_loader import BatchLoader, read_async
+from tests.support.event_loops import run_loop_once
 from tests.support.races import rival_connection
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 SECONDS_MAX = 20
 ECHO = sql.Statement("echo", "SELECT %(word)s::text, %(words)s::text[], %(at)s::timestamptz, NULL")
 PID = sql.Statement("pid", "SELECT pg_backend_pid()")
-SLEEP = sql.Statement("sleep", "SELECT pg_sleep(%(seconds)s)")
+LONG = sql.Statement("long", "SELECT count(*) FROM generate_series(1, 1000000000000)")
 DIVIDE = sql.Statement("divide", "SELECT 1 / %(by)s")
 SESSIONS = "pg_stat_activity WHERE datname = current_database() AND application_name LIKE '% reads'"
 ECHOED = {"word": "it's ö", "words": ["a,b", "c"], "at": datetime(2026, 11, 28, 12, tzinfo=UTC)}
@@ -54,9 +55,9 @@ def pid() -> reads.Read[int]:
     return int(found)
 
 
-def sleep(seconds: float) -> reads.Read[str]:
-    yield from reads.one(SLEEP, seconds=seconds)
-    return "slept"
+def long_read() -> reads.Read[None]:
+    """Take longer than any test; `started` ends the session."""
+    yield from reads.one(LONG)
 
 
 def divide(by: int) -> reads.Read[int]:
@@ -66,8 +67,8 @@ def divide(by: int) -> reads.Read[int]:
 
 async def pid_on(reader: AsyncReader) -> int:
     """Return the session of the next read on the loop, once there is a connection for it."""
-    while (done := await reader.run(pid())) is None:  # noqa: ASYNC110 - There is no event for a connection.
-        await asyncio.sleep(0.01)
+    while (done := await reader.run(pid())) is None:
+        await run_loop_once()
     return int(done.value)
 
 
@@ -110,12 +111,12 @@ async def test_nothing_is_read_before_the_start_and_after_the_end() -> None:
 async def test_two_reads_at_once_have_a_connection_each_and_a_third_one_none() -> None:
     async with started() as reader:
         first = await pid_on(reader)
-        long = asyncio.create_task(reader.run(sleep(30)))
-        await asyncio.sleep(0)
+        long = asyncio.create_task(reader.run(long_read()))
+        await run_loop_once()
         second = await pid_on(reader)
         assert second != first
-        other = asyncio.create_task(reader.run(sleep(30)))
-        await asyncio.sleep(0)
+        other = asyncio.create_task(reader.run(long_read()))
+        await run_loop_once()
         assert await reader.run(pid()) is None
         assert len(reader._links) == async_reader.CONNECTIONS_MAX
         for task in (long, other):
@@ -134,8 +135,8 @@ async def test_a_session_that_ends_between_two_reads_is_replaced() -> None:
 async def test_a_session_that_ends_during_a_read_leaves_it_to_a_thread() -> None:
     async with started() as reader:
         process = await pid_on(reader)
-        under_way = asyncio.create_task(reader.run(sleep(30)))
-        await asyncio.sleep(0.1)
+        under_way = asyncio.create_task(reader.run(long_read()))
+        await run_loop_once()
         await asyncio.to_thread(end_sessions)
         assert await under_way is None
         assert await pid_on(reader) != process
@@ -173,7 +174,7 @@ async def test_a_read_without_results_in_time_is_left_to_a_thread(
         if link._timer is not None:
             link._timer.cancel()
             link._timer = None
-        assert await reader.run(sleep(SECONDS_MAX + 10)) is None
+        assert await reader.run(long_read()) is None
         assert await pid_on(reader) != process
 
 

@@ -15,6 +15,7 @@ from apps.accounts.models import User
 from apps.accounts.tokens.account_tokens import AccessToken
 from apps.events import facade as events
 from apps.kernel import clock
+from apps.kernel.db import reads
 from apps.queue.identity import async_caller
 from apps.queue.identity.caller import VISITOR_COOKIE
 from apps.queue.models import QueueEntry
@@ -194,7 +195,7 @@ def test_a_batch_of_known_sessions_takes_three_queries_and_an_invalid_identity_d
     # The first time, the account of the new session is read by itself.
     for query_count in (4, 3):
         with CaptureQueriesContext(connection) as queries:
-            found = async_caller.authenticate_accounts(credentials)
+            found = reads.run(async_caller.authenticate_accounts(credentials))
         assert len(queries) == query_count
     assert [one and one.version.account_id for one in found] == [bob.pk, None, None, ann.pk, None, None, bob.pk]
 
