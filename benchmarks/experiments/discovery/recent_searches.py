@@ -5,8 +5,9 @@
 Starts PostgreSQL and Valkey for itself and removes them afterwards. In one process, through the dispatcher and without
 a network: each read is one request whose browser or account is another one than the last's. The kinds take turns, so
 that other load concerns all of them alike: a browser and an account whose copy in Redis is that of the last search (the
-header comes from PostgreSQL in each read), a browser while Redis is away (the list comes from PostgreSQL, too), and a
-browser without a cookie. Goal: a median under a millisecond from the copy.
+header comes from PostgreSQL in each read, on the event loop), the same with reads of PostgreSQL in a thread, a browser
+while Redis is away (the list comes from PostgreSQL, too), and a browser without a cookie. Goal: a median under a
+millisecond from the copy.
 """
 
 import argparse
@@ -18,11 +19,14 @@ import sys
 import time
 from typing import Any
 
+import uvloop
+
 from benchmarks.support.recent_searches import BROWSER, fill
 from benchmarks.support.rooms import start_servers
 
 GOAL_MS = 1.0
 AWAY, NEW = "browser, Redis away", "new browser"
+IN_THREAD = ", PostgreSQL in a thread"
 TOGETHER = 32
 """Reads at once in the second part."""
 
@@ -38,8 +42,11 @@ def main() -> None:
 
         settings.ALLOWED_HOSTS = ["*"]
         saved = fill(options.owners)
-        cookies = saved | {AWAY: saved[BROWSER], NEW: [""]}
-        times, rates = asyncio.run(measure(cookies, options.reads))
+        in_threads = {kind + IN_THREAD: cookies for kind, cookies in saved.items()}
+        cookies = saved | in_threads | {AWAY: saved[BROWSER], NEW: [""]}
+        # As in `web`.
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            times, rates = runner.run(measure(cookies, options.reads))
     print("| read | p50, ms | p99, ms | a second, 32 at once |\n| --- | ---: | ---: | ---: |")
     for kind, values in times.items():
         quantiles = statistics.quantiles(values, n=100)
@@ -52,6 +59,7 @@ async def measure(cookies: dict[str, list[str]], reads: int) -> tuple[dict[str, 
     """Return the times of single reads, in ms, and how many of 32 at once are answered in a second."""
     from apps.events.recents import async_views, history
     from apps.kernel import redis
+    from apps.kernel.db import async_reader
     from apps.kernel.fastpath import redis_connection
     from ticketing.fastpath_routes import create_dispatcher
 
@@ -61,9 +69,12 @@ async def measure(cookies: dict[str, list[str]], reads: int) -> tuple[dict[str, 
     redis._outage.paused_until = 0.0
     assert await redis_connection.shared.wait_until_connected()
     lists = history.SEARCHES_MAX
+    on_loop, never_started = async_reader.shared, async_reader.AsyncReader()
+    await on_loop.start()
 
     async def read(kind: str, number: int) -> float:
         redis._outage.paused_until = float("inf") if kind == AWAY else 0.0
+        async_reader.shared = never_started if kind.endswith(IN_THREAD) else on_loop
         headers = cookies[kind]
         started = time.perf_counter()
         body = await _get(dispatcher, headers[number % len(headers)])
@@ -83,6 +94,7 @@ async def measure(cookies: dict[str, list[str]], reads: int) -> tuple[dict[str, 
         for number in range(0, reads, TOGETHER):
             await asyncio.gather(*(read(kind, number + one) for one in range(TOGETHER)))
         rates[kind] = reads / (time.perf_counter() - started)
+    await on_loop.close()
     assert not async_views._repair_tasks, "a copy was not the one of the last search"
     return times, rates
 
