@@ -25,7 +25,7 @@ EXAMPLES = int(os.environ.get("CONTRACT_EXAMPLES", "20"))
 """Random calls of each operation, and chains of calls."""
 CALLS_MIN = 1_000
 """Fewer calls would mean that an operation is not tested."""
-SECONDS_MAX = 30 * max(EXAMPLES, 20)
+SECONDS_MAX = 60 * max(EXAMPLES, 20)
 KNOWN_VALUE_PROBABILITY = 0.85
 KNOWN_VALUES = {
     "path.event": "event",
