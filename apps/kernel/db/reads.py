@@ -24,11 +24,11 @@ def one(statement: sql.Statement, **params: Any) -> Read[Sequence[tuple[Any, ...
 
 def run(read: Read[Value]) -> Value:
     """Carry out the read on Django's connection and return its value. Blocks."""
-    with connection.cursor() as cursor:
-        try:
-            calls = next(read)
+    try:
+        calls = next(read)  # A read without statements needs no connection.
+        with connection.cursor() as cursor:
             while True:
                 calls = read.send(sql.execute_batch(cursor, calls))
-        except StopIteration as end:
-            value: Value = end.value
-            return value
+    except StopIteration as end:
+        value: Value = end.value
+        return value
