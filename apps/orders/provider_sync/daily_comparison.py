@@ -153,6 +153,9 @@ def _compare_captures(provider: Provider, moves: list[Movement]) -> None:
             payment = Payment.objects.get(pk=payment.pk)
         if payment is None:
             _record_difference(_Kind.UNKNOWN_CAPTURE, provider, move)
+        elif payment.reference not in ("", move.reference):
+            # Another charge with the payment's key: the payment's own charge is a movement of its own.
+            _record_difference(_Kind.UNKNOWN_CAPTURE, provider, move, payment.order_id)
         elif payment.status != Payment.Status.SUCCEEDED:
             _record_difference(_Kind.UNSETTLED_CAPTURE, provider, move, payment.order_id)
         elif (payment.captured_minor, payment.currency) != (move.amount_minor, move.currency):

@@ -1,5 +1,6 @@
 """Reconciliation of lost webhooks: inquiries, daily comparison, corrections, and differences for staff."""
 
+import dataclasses
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
@@ -254,6 +255,20 @@ def test_an_unknown_capture_is_listed_once_until_staff_settles_it() -> None:
     compare()
     assert listed() == []
     assert PaymentDifference.objects.get().note == "The bar's till uses the same account."
+    assert_audit_clean()
+
+
+def test_a_second_charge_with_the_key_of_a_paid_payment_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = paid()
+    own = next(sandbox.Sandbox().movements(clock.now().date()))
+    assert own.reference == payment_of(order).reference
+    second = dataclasses.replace(own, reference="sc_another", charge_reference="sc_another")
+    monkeypatch.setattr(sandbox.Sandbox, "movements", lambda self, day: iter([own, second]))
+    compare()
+    compare()
+    assert listed() == ["unknown_capture"]
+    one = PaymentDifference.objects.get()
+    assert (one.reference, one.theirs_minor, one.order_id) == ("sc_another", order.total_minor, order.pk)
     assert_audit_clean()
 
 
