@@ -171,8 +171,7 @@ def _walk_once(context: auditor.AuditContext) -> dict[sql.Statement, Rows]:
         _ONCE_STATEMENTS,
         changed=lambda: _changed_ids(context),
         event_id=context.once(_event_id),
-        known=settlement.KNOWN,
-        late=settlement.TOO_LATE,
+        without_effect=list(settlement.WITHOUT_EFFECT),
         remembered_hours=idempotency.REMEMBERED_HOURS,
     )
     return dict(zip(_ONCE_STATEMENTS, found, strict=True))

@@ -30,13 +30,21 @@ WAITS_FOR_BUYER = "waits for the buyer"
 WAITS_FOR_PROVIDER = "waits for the provider"
 KNOWN = "known already"
 TOO_LATE = "no longer matters"
-"""Outcomes of messages that changed nothing, because another message was first. The audit counts only the others."""
+OTHER_CHARGE = "refused: about another charge than the payment's"
+TOO_EARLY = "refused: older than its payment"
+WITHOUT_EFFECT = (KNOWN, TOO_LATE, OTHER_CHARGE, TOO_EARLY)
+"""Outcomes of messages that changed nothing: another message was first, or the message cannot be true. The audit counts
+only the others."""
+CLOCK_DIFFERENCE_MAX = timedelta(minutes=5)
+"""Of the provider's clock and the database's. The signature of a webhook may be as old."""
 
 
 def settle(locked: LockedPayment, message: ProviderMessage) -> str:
     """Apply the message to the payment and its order. Return a description of what it changed."""
     transactions.require_transaction()
     order, payment, _ = locked
+    if not is_about(payment, message):
+        return OTHER_CHARGE
     if not payment.reference:
         payment.reference = message.reference
         payment.save(update_fields=["reference"])
@@ -50,6 +58,20 @@ def settle(locked: LockedPayment, message: ProviderMessage) -> str:
         case Kind.PENDING:
             return _pending(payment, message)
     raise AssertionError(f"{message.kind} is not about a charge")
+
+
+def is_about(payment: Payment, message: ProviderMessage) -> bool:
+    """Return whether the message can be about the payment's own charge. Another charge may have the payment's key, if
+    the provider's account is not used by this system alone: it decides nothing here, and the daily comparison lists
+    it. A refusal has no reference if the provider has created no charge."""
+    return not payment.reference or not message.reference or payment.reference == message.reference
+
+
+def is_too_early(payment: Payment, message: ProviderMessage) -> bool:
+    """Return whether the message, a webhook, is older than its payment, so that it cannot be true: it would otherwise
+    turn a late payment into one in time. What the provider answers to a call is not judged by this, so that a charge is
+    settled by an inquiry if the clocks differ by more than expected."""
+    return message.occurred_at < payment.created_at - CLOCK_DIFFERENCE_MAX
 
 
 def _pending(payment: Payment, message: ProviderMessage) -> str:

@@ -65,7 +65,9 @@ def _settle_plain(message_ids: Collection[int]) -> locks.Handled[int]:
             )
         payments = model_rows.build_instances(Payment, found.rows)
         messages = model_rows.build_instances(ProviderMessage, stored.rows)
-        confirmed = _confirm(_plain_cases(orders, payments, messages), _note_confirmed)
+        plain = _plain_cases(orders, payments, messages)
+        in_order = [case for case in plain if not settlement.is_too_early(case[1], case[2])]
+        confirmed = _confirm(in_order, _note_confirmed)
     unlocked = {payment.pk for payment in payments} | {None}
     seen = {message.pk for message in messages if message.payment_id in unlocked}
     return locks.Handled({message.pk for _, _, message in confirmed}, set(message_ids) - seen)
@@ -206,7 +208,7 @@ def _plain_cases(
             and order.status in Order.OPEN
             and order.ended_at is None
             and (payment.amount_minor, payment.currency) == (message.amount_minor, message.currency) == expected
-            and (not payment.reference or payment.reference == message.reference)
+            and settlement.is_about(payment, message)
         ):
             plain.append((order, payment, message))
     return plain

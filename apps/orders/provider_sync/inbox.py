@@ -29,7 +29,7 @@ def process(message: outbox.Message) -> None:
         with connection.cursor() as cursor:
             found = _lock_message.rows(cursor, message_id=message.body["message"])
         (stored,) = model_rows.build_instances(ProviderMessage, found)
-        _process(locked, stored)
+        _process(locked, stored, is_webhook=True)
 
 
 def process_list(messages: Sequence[outbox.Message]) -> set[int]:
@@ -57,11 +57,16 @@ def record_provider_answer(provider_name: str, event: ProviderEvent, *, lock_ms:
         _process(locked, stored)
 
 
-def _process(locked: LockedPayment | None, message: ProviderMessage) -> None:
+def _process(locked: LockedPayment | None, message: ProviderMessage, *, is_webhook: bool = False) -> None:
     """Apply the message unless it is processed already. Joins a transaction that holds the order's lock."""
     if message.processed_at is not None:
         return
-    outcome = UNKNOWN_PAYMENT if locked is None else _settle(locked, message)
+    if locked is None:
+        outcome = UNKNOWN_PAYMENT
+    elif is_webhook and settlement.is_too_early(locked.payment, message):
+        outcome = settlement.TOO_EARLY
+    else:
+        outcome = _settle(locked, message)
     with connection.cursor() as cursor:
         updated = _note_outcome.count(cursor, message_id=message.pk, outcome=outcome)
     assert updated == 1, f"{updated} messages have the id {message.pk}"

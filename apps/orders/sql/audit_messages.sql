@@ -6,17 +6,18 @@ FROM orders_order AS sale
 JOIN orders_payment AS payment ON payment.order_id = sale.id
 CROSS JOIN LATERAL (
     SELECT
-        count(*) FILTER (WHERE message.kind = 'payment.succeeded' AND message.outcome <> %(known)s) AS taking_count,
+        count(*) FILTER (WHERE message.kind = 'payment.succeeded') AS taking_count,
         count(*) FILTER (
             WHERE message.kind = 'payment.succeeded'
-              AND message.outcome <> %(known)s
               AND message.amount_minor = payment.captured_minor
               AND message.currency = payment.currency
               AND message.occurred_at = payment.occurred_at
         ) AS fitting_count,
-        count(*) FILTER (WHERE message.kind = 'payment.declined' AND message.outcome <> %(late)s) AS declining_count
+        count(*) FILTER (WHERE message.kind = 'payment.declined') AS declining_count
     FROM orders_providermessage AS message
-    WHERE message.payment_id = payment.id AND message.processed_at IS NOT NULL
+    WHERE message.payment_id = payment.id
+      AND message.processed_at IS NOT NULL
+      AND message.outcome <> ALL(%(without_effect)s::text[])
 ) AS counted
 WHERE sale.id > %(after)s
   AND sale.id <= %(until)s

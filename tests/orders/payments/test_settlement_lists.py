@@ -147,6 +147,15 @@ def of_another_amount(order: Order) -> None:
     ProviderMessage.objects.filter(payment__order=order).update(amount_minor=1)
 
 
+def too_early(order: Order) -> None:
+    day_before = clock.now() - timedelta(days=1)
+    ProviderMessage.objects.filter(payment__order=order, processed_at=None).update(occurred_at=day_before)
+
+
+def about_another_charge(order: Order) -> None:
+    ProviderMessage.objects.filter(payment__order=order, processed_at=None).update(reference="sc_another")
+
+
 def declined(order: Order) -> None:
     ProviderMessage.objects.filter(payment__order=order, processed_at=None).update(kind=Kind.DECLINED)
 
@@ -156,7 +165,9 @@ def swept(order: Order) -> None:
     reservations.sweep_all()
 
 
-@pytest.mark.parametrize("change", [too_late, canceled, of_another_amount, declined, swept])
+@pytest.mark.parametrize(
+    "change", [too_late, too_early, canceled, of_another_amount, about_another_charge, declined, swept]
+)
 def test_an_unusual_message_is_left_to_the_single_path_and_the_others_are_settled(
     change: Callable[[Order], None],
 ) -> None:
@@ -169,7 +180,7 @@ def test_an_unusual_message_is_left_to_the_single_path_and_the_others_are_settle
     assert ProviderMessage.objects.filter(payment__order=orders[1], processed_at=None).count() == 1
     deliver_outbox()
     orders[1].refresh_from_db()
-    assert orders[1].status in ("refunded", "placed", "confirmed", "canceled", "failed")
+    assert orders[1].status in ("refunded", "placed", "paying", "confirmed", "canceled", "failed")
 
 
 def test_an_order_that_another_transaction_has_locked_for_a_moment_is_settled_in_the_list(

@@ -15,9 +15,10 @@ from apps.orders.access import order_link
 from apps.orders.cancellation import order_cancellation
 from apps.orders.errors import ProviderNotFound, SignatureInvalid
 from apps.orders.models import Order, Payment, ProviderMessage, Refund, Ticket
+from apps.orders.payments import settlement
 from apps.orders.payments.providers import sandbox
 from apps.orders.payments.providers.protocol import Kind, ProviderFault
-from apps.orders.provider_sync import event_storage, inbox
+from apps.orders.provider_sync import event_storage, inbox, status_inquiries
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import (
@@ -216,6 +217,46 @@ def test_of_two_attempts_that_both_succeed_one_is_refunded() -> None:
     assert_audit_clean()
 
 
+@pytest.mark.parametrize("kind", ["payment.succeeded", "payment.declined", "payment.canceled"])
+def test_a_message_about_another_charge_with_the_payments_key_changes_nothing(kind: str) -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
+    before = payment_of(order)
+    assert before.reference
+    assert receive_webhook(message_about(order, kind, "foreign", id="sc_another"))
+    assert ProviderMessage.objects.get(message_id="foreign").outcome == settlement.OTHER_CHARGE
+    after = payment_of(order)
+    assert (after.status, after.reference, status_of(order)) == ("pending", before.reference, "paying")
+    assert_audit_clean()
+    receive_webhook(late_webhook(order, clock.now()))
+    assert status_of(order) == "confirmed", "its own charge still counts"
+    assert receive_webhook(message_about(order, kind, "foreign again", id="sc_another"))
+    assert (status_of(order), Refund.objects.count()) == ("confirmed", 0)
+    assert_audit_clean()
+
+
+def test_a_webhook_that_is_older_than_its_payment_changes_nothing_and_an_inquiry_settles_the_charge() -> None:
+    """A message with an earlier time would turn a late payment into one in time."""
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
+    payment, key = payment_of(order), {"id": payment_of(order).reference}
+    early = json.loads(message_about(order, "payment.succeeded", "early", **key))
+    early["occurred_at"] = (payment.created_at - timedelta(days=1)).isoformat()
+    assert receive_webhook(json.dumps(early).encode())
+    assert ProviderMessage.objects.get(message_id="early").outcome == settlement.TOO_EARLY
+    assert (payment_of(order).status, status_of(order)) == ("pending", "paying")
+    assert_audit_clean()
+    SandboxCharge.objects.update(status="succeeded", occurred_at=payment.created_at - timedelta(days=1))
+    status_inquiries.reconcile_payment(payment.pk)
+    assert status_of(order) == "confirmed", "an answer to a call is believed"
+    assert_audit_clean()
+
+
+def test_a_webhook_may_be_older_than_its_payment_by_the_difference_of_the_clocks() -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
+    receive_webhook(late_webhook(order, payment_of(order).created_at - settlement.CLOCK_DIFFERENCE_MAX))
+    assert status_of(order) == "confirmed"
+    assert_audit_clean()
+
+
 def test_a_wrong_amount_is_refunded_and_the_seats_are_released() -> None:
     event = make_event()
     order = buy(hold(event, seats=["hall-A-1"]), sandbox.LATE)
@@ -251,6 +292,7 @@ def test_unsigned_bytes_are_not_stored(header) -> None:
 
 def test_an_old_signature_is_refused_but_an_old_event_is_accepted() -> None:
     order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.LATE)
+    Payment.objects.filter(order=order).update(created_at=clock.now() - timedelta(hours=1))
     raw = late_webhook(order, clock.now() - timedelta(hours=1))
     long_ago = int(clock.now().timestamp()) - 301
     with pytest.raises(SignatureInvalid):
