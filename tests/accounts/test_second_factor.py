@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Callable
+from io import StringIO
 from typing import Any
 
 import pytest
 from allauth.mfa.models import Authenticator
 from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from django.core.management import call_command
 from django.test import Client
 
 from apps.accounts.models import SecurityEvent, User
@@ -40,6 +42,23 @@ def began_log_in(user: User, next_page: str = "") -> Client:
     assert (response.status_code, response.url) == (302, CODE)
     assert account_of(browser) is None
     return browser
+
+
+def change_password(owner: Client, user: User) -> None:
+    new = "another horse battery staple"
+    sent = owner.post("/accounts/password", {"oldpassword": PASSWORD, "password1": new, "password2": new})
+    assert sent.status_code == 302
+
+
+def log_out_everywhere(owner: Client, user: User) -> None:
+    assert owner.post("/accounts/log-out-everywhere").status_code == 302
+
+
+def reset_second_factor(owner: Client, user: User) -> None:
+    """As an operator does; the owner adds a new app afterwards, with the old secret for this test."""
+    apps = list(Authenticator.objects.filter(user=user))
+    call_command("reset_mfa", user.username, stdout=StringIO())
+    Authenticator.objects.bulk_create(apps)
 
 
 def test_a_log_in_needs_the_code_of_the_app(ann: User, app_of: AppOf) -> None:
@@ -77,6 +96,19 @@ def test_a_code_of_an_earlier_step_than_the_last_one_is_refused(ann: User, app_o
     earlier, later = app.next_code(), app.next_code()
     assert began_log_in(ann).post(CODE, {"code": later}).status_code == 302
     assert began_log_in(ann).post(CODE, {"code": earlier}).status_code == 200
+
+
+@pytest.mark.parametrize("end", [change_password, log_out_everywhere, reset_second_factor])
+def test_a_log_in_that_waits_for_its_code_ends_with_the_sessions(
+    ann: User, app_of: AppOf, log_in: LogIn, end: Callable[[Client, User], object]
+) -> None:
+    owner = log_in(ann)
+    app = app_of(ann)
+    browser = began_log_in(ann, "/tickets/")
+    end(owner, ann)
+    response = browser.post(CODE, {"code": app.next_code()})
+    assert (response.status_code, account_of(browser)) == (302, None)
+    assert browser.get(CODE).url == LOG_IN, "it begins with the password again"
 
 
 @pytest.mark.django_db(transaction=True)

@@ -3,8 +3,10 @@
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.internal.stagekit import clear_login
 from allauth.account.models import EmailAddress
 from allauth.core import context as allauth_context
+from allauth.core.exceptions import ImmediateHttpResponse
 from django import forms
 from django.conf import settings
 from django.contrib import messages
@@ -12,6 +14,7 @@ from django.contrib.auth import authenticate
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
@@ -40,6 +43,8 @@ _MESSAGES = {
     "recovery_codes_generated": "New recovery codes were created. Earlier ones no longer work.",
 }
 """By the name of allauth's template. Its other messages are not shown."""
+_VERSION = "log_in_version"
+"""In the session: the account's version when the log-in began."""
 
 
 class AccountAdapter(DefaultAccountAdapter):
@@ -58,8 +63,20 @@ class AccountAdapter(DefaultAccountAdapter):
     def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
         """Do nothing: the authentication backend limits attempts."""
 
+    def pre_login(self, request: HttpRequest, user: Any, **kwargs: Any) -> HttpResponse | None:
+        """Note the account's version at the password, which may be minutes before the second factor."""
+        response: HttpResponse | None = super().pre_login(request, user, **kwargs)
+        if response is None:
+            request.session[_VERSION] = user.token_version
+        return response
+
     def login(self, request: HttpRequest, user: Any) -> None:
-        """Start the session, and move what the browser did as a guest to the account."""
+        """Start the session, and move what the browser did as a guest to the account. A log-in that has waited for its
+        second factor while the account's sessions ended has ended with them: its password may be the old one."""
+        if request.session.pop(_VERSION, None) != user.token_version:
+            clear_login(request)
+            self.add_message(request, messages.ERROR, message="This log-in has ended. Log in again.")
+            raise ImmediateHttpResponse(redirect("log_in"))
         registries.call_before_log_in(request, user.pk)
         user.backend = password_backend.PATH
         super().login(request, user)
