@@ -8,6 +8,7 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from apps.accounts import facade as accounts
 from apps.events import facade as events
 from apps.events.facade import EventValuesMixin, OrganizerScopedAdmin
 from apps.kernel import admin_actions
@@ -92,6 +93,7 @@ class ReservationAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     @admin.action(
         description="Cancel the selected reservations (also paying ones; payments are refunded)", permissions=["end"]
     )
+    @accounts.sensitive_action
     def cancel(self, request, queryset):
         def cancel(pk, who):
             with transactions.write():

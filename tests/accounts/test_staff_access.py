@@ -14,6 +14,8 @@ from apps.accounts import security_log
 from apps.accounts.models import SecurityEvent, User
 from apps.kernel import clock
 from apps.orders.models import FeedKey, Order, WebhookEndpoint
+from apps.orders.payments.providers import sandbox
+from apps.reservations.facade import get_reservation
 from tests.support.accounts.credentials import LOG_IN, PASSWORD, AuthenticatorApp
 from tests.support.api_client import Api
 from tests.support.factories import hold, make_event
@@ -111,6 +113,21 @@ def test_a_refund_needs_a_recent_authentication(
     assert late.post("/admin/orders/order/", form).url == "/admin/orders/order/"
     assert Order.objects.get(pk=order.pk).status != order.status
     assert SecurityEvent.objects.get(kind="staff_action").detail.startswith("refund: order")
+
+
+def test_the_cancellation_of_reservations_needs_a_recent_authentication(
+    late: Client, monkeypatch: pytest.MonkeyPatch, transactional_db: None
+) -> None:
+    """It refunds a payment that is under way."""
+    order = buy(hold(make_event("concert"), seats=["hall-A-1"]), sandbox.LATE)
+    page = "/admin/reservations/reservation/"
+    form = {"action": "cancel", "_selected_action": str(order.reservation_id), "confirmed": "yes"}
+    assert late.post(page, form).url.startswith(CONFIRM)
+    assert get_reservation(order.reservation_id).status == "paying"
+    confirm(late, monkeypatch)
+    assert late.post(page, form).url == page
+    assert get_reservation(order.reservation_id).status == "canceled"
+    assert SecurityEvent.objects.get(kind="staff_action").detail.startswith("cancel: reservation")
 
 
 def test_keys_need_a_recent_authentication(late: Client, monkeypatch: pytest.MonkeyPatch) -> None:
