@@ -1,5 +1,5 @@
-"""Wiring of outbox and scheduler: which function handles which topic, how a worker is woken after a commit, and how it
-gets the runs of scheduled tasks.
+"""Wiring of outbox and scheduler: which function handles which topic, and how workers are woken after a commit and for
+scheduled tasks.
 
 The Celery message is only a wake-up. If the broker is unavailable it is dropped at once; the maintenance loop, which
 needs PostgreSQL only, finds waiting messages: it first wakes a worker again, then delivers them itself.
@@ -7,7 +7,6 @@ needs PostgreSQL only, finds waiting messages: it first wakes a worker again, th
 
 import logging
 import time
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -48,7 +47,7 @@ def register() -> None:
         outbox.register_handler(each.topic, each.handle, each.visibility, **each.options)
     outbox.register_handler(reservations.PAGE_CHANGED, cache_purge.purge, cache_purge.VISIBILITY)
     outbox.register_wake(wake_worker)
-    scheduler.register_hand_over(hand_over_runs)
+    scheduler.register_wake(wake_executors)
     maintenance.register("deliver outbox", 1, deliver_waiting)
     if settings.PURGE_URL:
         maintenance.register("purge changed pages from caches", 1, reservations.publish_page_changes)
@@ -58,7 +57,7 @@ def register() -> None:
 
 def wake_worker() -> bool:
     """Wake a worker to deliver messages, if the broker responds in time; return whether it did."""
-    return _send(deliver, (), "the maintenance loop delivers meanwhile")
+    return _send(deliver, "the maintenance loop delivers meanwhile")
 
 
 @signals.worker_process_init.connect
@@ -72,17 +71,17 @@ def wake_this_worker() -> bool:
     return delivery.get_delivery().wake_if_free() or wake_worker()
 
 
-def hand_over_runs(run_ids: Sequence[int]) -> bool:
-    """Send these runs to a worker, if the broker responds in time; return whether it did."""
-    return _send(execute, (list(run_ids),), "the pickers execute tasks meanwhile")
+def wake_executors(count: int) -> bool:
+    """Wake so many executors of scheduled tasks, if the broker responds in time; return whether it did."""
+    return all(_send(execute, "the pickers execute tasks meanwhile") for _ in range(count))
 
 
-def _send(task: Any, args: tuple[Any, ...], meanwhile: str) -> bool:
+def _send(task: Any, meanwhile: str) -> bool:
     if time.monotonic() < _broker["rests_until"]:
         return False
     try:
         with producers[_broker_connection()].acquire(block=True, timeout=BROKER_SECONDS_MAX) as producer:
-            task.apply_async(args, producer=producer, retry=False)
+            task.apply_async(producer=producer, retry=False)
     except (OperationalError, OSError) as error:
         _broker["rests_until"] = time.monotonic() + BROKER_PAUSE_SECONDS
         logger.warning("the broker is unavailable (%s); %s", error, meanwhile)

@@ -1,7 +1,8 @@
 """How outbox messages reach a worker: by a wake-up, by a repeated one, or without a broker by the maintenance loop."""
 
+import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.conf import settings
@@ -15,6 +16,7 @@ from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
 from apps.kernel.outbox.tasks import deliver
 from apps.kernel.outbox.topic_groups import TopicGroup
+from apps.kernel.scheduler import tasks as scheduler_tasks
 from apps.orders import topics
 from apps.orders.models import Order
 from tests.support.batches import wait_until
@@ -101,6 +103,21 @@ def test_without_a_broker_the_sale_continues_and_the_broker_is_not_called_for_a_
     wait_for_delivery_here()
     assert {order.status for order in Order.objects.all()} == {Order.Status.CONFIRMED}
     assert_audit_clean()
+
+
+def test_a_message_to_executors_of_scheduled_tasks_names_no_run_and_expires(redis_client) -> None:
+    assert outbox_handlers.wake_executors(2)
+    messages = [json.loads(message)["headers"] for message in redis_client.lrange("celery:scheduler", 0, -1)]
+    assert [message["argsrepr"] for message in messages] == ["()", "()"]
+    for message in messages:
+        left = datetime.fromisoformat(message["expires"]) - datetime.now(UTC)
+        assert left <= timedelta(seconds=scheduler_tasks.EXPIRES_SECONDS)
+    assert scheduler_tasks.execute.apply().get() == 0
+
+
+def test_without_a_broker_no_executor_is_woken(no_broker) -> None:
+    assert not outbox_handlers.wake_executors(2)
+    assert no_broker == ["connect"]
 
 
 def test_a_message_that_waited_briefly_gets_another_wake_up(redis_client) -> None:

@@ -1,15 +1,15 @@
 """Executors: run the handlers of runs whose time has come, each with its end in one transaction.
 
 An executor may be killed at any point. Before the start of a run nothing has happened; between start and commit the
-transaction is rolled back by the database; after the commit the run has ended. A run may be handed to several
-executors: one of them starts it.
+transaction is rolled back by the database; after the commit the run has ended. Executors start runs by themselves, in
+the order of turns, each run one of them.
 """
 
 import logging
 import threading
-from collections.abc import Iterable
+import time
 
-from django.db import close_old_connections, connections
+from django.db import connections
 
 from apps.kernel.db import transactions
 from apps.kernel.http import problems
@@ -22,20 +22,29 @@ logger = logging.getLogger(__name__)
 
 EXITS = (KeyboardInterrupt, SystemExit, GeneratorExit)
 LOCAL_THREADS_MAX = 4
+SHARE_SECONDS = 1.0
+"""A worker's process serves other queues, too, after it has started runs for so long."""
 
 
-def execute_all(run_ids: Iterable[int]) -> int:
-    """Execute these runs one after the other; return how many this executor has started."""
-    return sum(execute(run_id) for run_id in run_ids)
+def execute_due(seconds_max: float = SHARE_SECONDS) -> int:
+    """Execute runs, one after the other in the order of their turns, until none waits or `seconds_max` have passed;
+    return how many."""
+    deadline = time.monotonic() + seconds_max
+    count = 0
+    while execute_next():
+        count += 1
+        if time.monotonic() >= deadline:
+            break
+    return count
 
 
-def execute(run_id: int) -> bool:
-    """Start the run and execute it, unless another executor has it; return whether it was started here.
+def execute_next() -> bool:
+    """Start the next run and execute it; return whether there was one.
 
     Afterwards it has succeeded with all effects of its handler, or none of them is committed. A failure of the handler
     is recorded, not raised. Raises errors of the database from outside the handler; the run is then found again.
     """
-    attempt = runs.start(run_id)
+    attempt = runs.start_next()
     if attempt is None:
         return False
     kind = find_kind(attempt.kind)
@@ -101,38 +110,26 @@ class LocalExecutor:
     def __init__(self, threads_max: int = LOCAL_THREADS_MAX) -> None:
         self._threads_max = threads_max
         self._changed = threading.Lock()
-        self._waiting: dict[int, None] = {}
-        """Run ids in their order."""
         self._threads = 0
 
-    def add(self, run_ids: Iterable[int]) -> None:
-        """Execute these runs after those that wait already, and return at once."""
+    def start(self, run_count: int) -> None:
+        """Have up to `run_count` more threads execute runs until none waits, and return at once."""
         with self._changed:
-            self._waiting |= dict.fromkeys(run_ids)
-            while self._threads < min(self._threads_max, len(self._waiting)):
-                self._threads += 1
+            for _ in range(min(run_count, self._threads_max - self._threads)):
                 threading.Thread(target=self._run, name="task-executor", daemon=True).start()
+                self._threads += 1
 
     def is_idle(self) -> bool:
         return not self._threads
 
     def _run(self) -> None:
-        while (run_id := self._next()) is not None:
-            try:
-                execute(run_id)
-            except BaseException as error:  # noqa: BLE001 - a restarted database, or a handler that calls sys.exit()
-                # The run is found again. The thread goes on: it is counted, and no other would be started for it.
-                logger.warning("run %s is tried again later: %s", run_id, log_context.summarize_error(error))
-            finally:
-                close_old_connections()
-        connections.close_all()
-
-    def _next(self) -> int | None:
-        """Return the next run; None if the thread is to end."""
-        with self._changed:
-            if not self._waiting:
+        try:
+            while execute_next():
+                pass
+        except BaseException as error:  # noqa: BLE001 - a restarted database, or a handler that calls sys.exit()
+            # The run is found again, and the picker's next round starts another thread.
+            logger.warning("a run is tried again later: %s", log_context.summarize_error(error))
+        finally:
+            connections.close_all()
+            with self._changed:
                 self._threads -= 1
-                return None
-            run_id = next(iter(self._waiting))
-            del self._waiting[run_id]
-            return run_id

@@ -15,7 +15,7 @@ from apps.kernel.http import problems
 from apps.kernel.scheduler import schedule_times
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
 from apps.kernel.scheduler.orchestrator import Plan, describe, read_plan
-from apps.kernel.scheduler.picker import register_hand_over
+from apps.kernel.scheduler.picker import register_wake
 from apps.kernel.scheduler.registry import (
     File,
     Outcome,
@@ -57,10 +57,10 @@ __all__ = [
     "get_kind",
     "kinds",
     "read_plan",
-    "register_hand_over",
     "register_permission_check",
     "register_recurring",
     "register_task",
+    "register_wake",
     "run_again",
     "schedule_task",
 ]
@@ -222,7 +222,7 @@ def cancel_task(task_id: int) -> bool:
     with transactions.write():
         task = _lock(task_id)
         was_enabled = task.enabled
-        TaskRun.objects.filter(task=task, state=TaskRun.State.PICKED).update(state=TaskRun.State.CANCELED)
+        TaskRun.objects.filter(task=task, state=TaskRun.State.PICKED).update(state=TaskRun.State.CANCELED, turn=None)
         task.enabled, task.next_run_at = False, None
         task.save(update_fields=["enabled", "next_run_at"])
         return was_enabled
@@ -262,7 +262,7 @@ def run_again(run_id: int, *, who: str, account_id: int | None = None) -> None:
             "attempts": run.attempts,
         }  # fmt: skip
         run.earlier = [*run.earlier, attempt][-EARLIER_MAX:]
-        run.state, run.due_at, run.handed_at, run.finished_at = TaskRun.State.PICKED, clock.now(), None, None
+        run.state, run.due_at, run.finished_at = TaskRun.State.PICKED, clock.now(), None
         run.losses, run.error, run.asked_by, run.asked_account_id = 0, "", _author(who), account_id
         run.save()
 
@@ -287,7 +287,7 @@ def _drop_waiting(task: ScheduledTask) -> None:
     # One statement with its condition: `delete` would read the runs first, because of their files, and then delete by
     # id also a run that has started meanwhile. A run that never started has no file.
     waiting.filter(attempts=0)._raw_delete(using="default")
-    waiting.update(state=TaskRun.State.CANCELED)
+    waiting.update(state=TaskRun.State.CANCELED, turn=None)
 
 
 def _require_unused(task: ScheduledTask, minute: datetime) -> datetime:

@@ -65,11 +65,14 @@ class TaskRun(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     task = models.ForeignKey(ScheduledTask, on_delete=models.CASCADE, related_name="runs", db_index=False)
+    organizer_id = models.BigIntegerField(default=0, db_default=0, help_text="Of its task; 0: the whole site.")
     scheduled_for = models.DateTimeField(help_text="The minute of the schedule.")
     due_at = models.DateTimeField(help_text="Not started before: the minute, or the time of a retry.")
     state = models.CharField(max_length=10, choices=State.choices, default=State.PICKED)
     picked_at = models.DateTimeField()
-    handed_at = models.DateTimeField(null=True, blank=True, help_text="When its id was last sent to an executor.")
+    turn = models.BigIntegerField(
+        null=True, blank=True, help_text="From when it is due to its end: the run with the lowest one starts first."
+    )
     started_at = models.DateTimeField(null=True, blank=True, help_text="Of the latest attempt, as is finished_at.")
     finished_at = models.DateTimeField(null=True, blank=True)
     attempts = models.PositiveIntegerField(default=0)
@@ -97,10 +100,19 @@ class TaskRun(models.Model):
                 | (~Q(state__in=["succeeded", "failed"]) & Q(finished_at__isnull=True)),
                 name="task_run_has_finished",
             ),
+            models.CheckConstraint(
+                condition=Q(turn__isnull=True) | Q(state__in=["picked", "running"]), name="task_run_turn_until_its_end"
+            ),
             models.CheckConstraint(condition=Q(losses__lte=F("attempts")), name="task_run_losses_are_attempts"),
         ]
         indexes = [
             models.Index(fields=["due_at", "id"], condition=Q(state="picked"), name="task_run_due"),
+            models.Index(fields=["turn", "due_at", "id"], condition=Q(turn__isnull=False), name="task_run_turns"),
+            models.Index(
+                fields=["organizer_id", "turn"],
+                condition=Q(state__in=["picked", "running"]),
+                name="task_run_organizer_turns",
+            ),
             models.Index(fields=["started_at"], condition=Q(state="running"), name="task_run_running"),
             models.Index(fields=["finished_at"], condition=Q(finished_at__isnull=False), name="task_run_finished"),
         ]

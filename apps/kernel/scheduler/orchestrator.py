@@ -1,7 +1,7 @@
 """The orchestrator: how many executors the next ten minutes need, and a warning if a burst will start late.
 
 An executor runs one task at a time. A minute's runs all start in time if the executors get through them in
-START_SECONDS less the time to hand them over. How long a run takes is the mean of its kind's latest runs; of a kind
+START_SECONDS less the time to the first start. How long a run takes is the mean of its kind's latest runs; of a kind
 that has not run, the mean of all kinds.
 """
 
@@ -28,12 +28,12 @@ logger = logging.getLogger(__name__)
 AHEAD_MINUTES = 10
 START_SECONDS = 30
 """A run starts this long after its minute at most."""
-HAND_OVER_SECONDS = 3
-"""From the minute to the first start, and between the starts of messages."""
+FIRST_START_SECONDS = 3
+"""From the minute to the first start: a picker's round, and its message to a worker."""
 RUN_SECONDS_DEFAULT = 0.0028
 """Of each kind before any has run: the median of a light one (docs/performance.md)."""
 OVERHEAD_SECONDS = 0.0023
-"""For which a run occupies its executor besides: its message and the two commits. Measured there, too."""
+"""For which a run occupies its executor besides: the two commits. Measured there, too."""
 SIGNAL = "executors"
 EXECUTORS_AGE_SECONDS_MAX = 60
 TASKS_MAX = 100_000
@@ -67,7 +67,7 @@ class Minute:
 
     @property
     def executors_needed(self) -> int:
-        return math.ceil(self.work_seconds / (START_SECONDS - HAND_OVER_SECONDS))
+        return math.ceil(self.work_seconds / (START_SECONDS - FIRST_START_SECONDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,13 @@ class Plan:
         return tuple(minute for minute in self.minutes if minute.executors_needed > self.executors)
 
 
+def count_executors() -> int:
+    """Return the executors of the workers that have reported in the last minute."""
+    with connection.cursor() as cursor:
+        ((executors,),) = _count_executors.rows(cursor, name=SIGNAL, age_seconds_max=EXECUTORS_AGE_SECONDS_MAX)
+    return int(executors)
+
+
 def read_plan() -> Plan:
     """Return the plan, from the tasks and runs that are stored now."""
     now = clock.now()
@@ -95,7 +102,6 @@ def read_plan() -> Plan:
     until = first + timedelta(minutes=AHEAD_MINUTES)
     with connection.cursor() as cursor:
         measured = [(kind, float(seconds), count) for kind, seconds, count in _run_seconds.rows(cursor)]
-        ((executors,),) = _count_executors.rows(cursor, name=SIGNAL, age_seconds_max=EXECUTORS_AGE_SECONDS_MAX)
     seconds_of = {kind: seconds for kind, seconds, _ in measured}
     run_count = sum(count for _, _, count in measured)
     mean = sum(seconds * count for _, seconds, count in measured) / run_count if run_count else RUN_SECONDS_DEFAULT
@@ -105,7 +111,7 @@ def read_plan() -> Plan:
         counts[at] += 1
         work[at] += OVERHEAD_SECONDS + seconds_of.get(kind, mean)
     minutes = (first + timedelta(minutes=number) for number in range(AHEAD_MINUTES))
-    return Plan(tuple(Minute(at, counts[at], work[at]) for at in minutes), int(executors))
+    return Plan(tuple(Minute(at, counts[at], work[at]) for at in minutes), count_executors())
 
 
 def _planned(first: datetime, until: datetime) -> Iterator[tuple[str, datetime]]:

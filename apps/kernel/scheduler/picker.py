@@ -1,4 +1,4 @@
-"""Pickers: find tasks two minutes ahead of their minute, and hand runs to executors when their minute has come.
+"""Pickers: find tasks two minutes ahead of their minute, and wake executors when the minute of a run has come.
 
 Any number of pickers run at the same time. One is a thread of each `gatekeeper`; `manage.py pick_tasks` is another.
 Each round takes bounded batches with SKIP LOCKED, so a picker waits for no other, and what a killed one leaves undone
@@ -7,7 +7,7 @@ is done by the next round of another.
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 
 from django.db import close_old_connections, connection
@@ -25,29 +25,29 @@ BATCH_MAX = 50
 """Tasks that one transaction picks."""
 BATCHES_MAX = 100
 """Batches of one round."""
-HAND_OVER_MAX = 20
-"""Runs of one message to an executor, which runs them one after the other."""
-AGAIN_AFTER = timedelta(seconds=10)
-"""A run that was handed over and has not started by then is handed over again."""
+TURNS_MAX = 500
+"""Runs that get their turns in one transaction."""
 HERE_AFTER_SECONDS = 15.0
-"""A run that waits for this long is also executed in this process: the workers are stopped, or have too much to do."""
+"""When a run has waited for this long, runs are also executed in this process: the workers are stopped, or have too
+much to do."""
 TICK_SECONDS = 0.5
 ROUND_SECONDS_MAX = 60.0
 PLAN_SECONDS = 60.0
 
 _pick = sql.load("apps.kernel.scheduler", "pick_tasks")
-_take_due = sql.load("apps.kernel.scheduler", "take_due_runs")
+_give_turns = sql.load("apps.kernel.scheduler", "give_turns")
+_waiting = sql.load("apps.kernel.scheduler", "waiting_runs")
 
-HandOver = Callable[[Sequence[int]], bool]
-"""Sends run ids to an executor. Returns False if none can be reached; then this process executes them."""
-_hand_over: list[HandOver] = []
+Wake = Callable[[int], bool]
+"""Wakes so many executors. Returns False if they cannot be reached; then this process executes runs."""
+_wakes: list[Wake] = []
 local = LocalExecutor()
 """Executes runs in this process while no worker takes them."""
 
 
-def register_hand_over(hand_over: HandOver) -> None:
-    """Send runs to executors by `hand_over`. A message may be lost: the run is handed over again."""
-    _hand_over[:] = [hand_over]
+def register_wake(wake: Wake) -> None:
+    """Wake executors by `wake`. A message may be lost or doubled: executors are woken again while runs wait."""
+    _wakes[:] = [wake]
 
 
 def pick(limit: int = BATCH_MAX) -> int:
@@ -64,25 +64,27 @@ def pick(limit: int = BATCH_MAX) -> int:
     return len(picked)
 
 
-def take_due(limit: int) -> list[tuple[int, float]]:
-    """Return up to `limit` runs to be handed over now, with the seconds for which each has waited, and record that, in
-    a transaction of its own."""
+def give_turns(limit: int = TURNS_MAX) -> int:
+    """Give up to `limit` runs that have become due their turns, so that executors start them; return how many."""
     with transactions.write(), connection.cursor() as cursor:
-        return [(run_id, seconds) for run_id, seconds in _take_due.rows(cursor, limit=limit, again_after=AGAIN_AFTER)]
+        return _give_turns.count(cursor, limit=limit)
 
 
-def hand_over_due() -> int:
-    """Hand the due runs to executors, and return how many. Nothing is sent before the commit that records it."""
+def start_due() -> int:
+    """Give all due runs their turns and wake executors, if runs wait; return how many got a turn."""
     count = 0
     for _ in range(BATCHES_MAX):
-        taken = take_due(HAND_OVER_MAX)
-        if not taken:
+        given = give_turns()
+        count += given
+        if given < TURNS_MAX:
             break
-        count += len(taken)
-        run_ids = [run_id for run_id, _ in taken]
-        is_sent = any(hand_over(run_ids) for hand_over in _hand_over)
-        local.add(run_id for run_id, seconds in taken if not is_sent or seconds >= HERE_AFTER_SECONDS)
-    scheduler_metrics.handed_over.inc(count)
+    with connection.cursor() as cursor:
+        ((waiting_count, seconds),) = _waiting.rows(cursor)
+    if waiting_count:
+        needed = min(waiting_count, max(1, orchestrator.count_executors()))
+        is_sent = any(wake(needed) for wake in _wakes)
+        if not is_sent or seconds >= HERE_AFTER_SECONDS:
+            local.start(waiting_count)
     return count
 
 
@@ -98,7 +100,7 @@ def pick_all() -> int:
 
 
 def run_once() -> int:
-    """Run one round: hand over, pick, recover runs of lost executors. Return how many rows it has changed.
+    """Run one round: start due runs, pick, recover runs of lost executors. Return how many rows it has changed.
 
     A step that fails does not keep the others from running: runs that are due start, whatever a row does to the picking
     of tasks. Their errors are raised at the end, as one ExceptionGroup.
@@ -114,14 +116,14 @@ def run_once() -> int:
             close_old_connections()
             return 0
 
-    handed = take(hand_over_due)
+    due = take(start_due)
     found = take(pick_all) + take(lambda: runs.recover_lost(BATCH_MAX))
     if found:
         # Minutes that were missed, and runs that wait again, are due already.
-        handed += take(hand_over_due)
+        due += take(start_due)
     if errors:
         raise ExceptionGroup("steps of this round failed", errors)
-    return handed + found
+    return due + found
 
 
 def loop(stopping: threading.Event) -> None:

@@ -35,7 +35,7 @@ ERROR_CHARACTERS_MAX = 2_000
 LOST = "its executor ended before the task did; nothing of it was changed"
 _DELETED_MAX = 10_000
 
-_start = sql.load("apps.kernel.scheduler", "start_run")
+_start = sql.load("apps.kernel.scheduler", "start_next_run")
 _lock = sql.load("apps.kernel.scheduler", "lock_run")
 _end = sql.load("apps.kernel.scheduler", "end_run")
 _take_lost = sql.load("apps.kernel.scheduler", "take_lost_runs")
@@ -58,22 +58,22 @@ def executor_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"[-80:]
 
 
-def start(run_id: int) -> Attempt | None:
-    """Start the run and commit; None if it cannot start now: another executor has started it, its time has not come, it
-    was canceled, or another run of its task is running. A run that cannot start for the last reason is handed over
-    again later."""
-    try:
-        with transactions.write(), connection.cursor() as cursor:
-            started = _start.rows(cursor, id=run_id, executor=executor_name())
-    except IntegrityError as error:
-        if transactions.violated_constraint(error) != "task_run_one_running_of_a_task":
-            raise
-        return None
-    if not started:
-        return None
-    ((number, number_since_asked, losses, kind, waited_seconds),) = started
-    scheduler_metrics.wait.observe(waited_seconds)
-    return Attempt(run_id, number, number_since_asked, losses, kind)
+def start_next() -> Attempt | None:
+    """Start the next run in the order of turns, and commit; None if none waits that can start."""
+    while True:
+        try:
+            started, _ = transactions.write_batch([_start.call(executor=executor_name())])[0]
+        except IntegrityError as error:
+            if transactions.violated_constraint(error) != "task_run_one_running_of_a_task":
+                raise
+            # Another executor has started a run of this task since the statement began. The next statement sees that,
+            # and passes over this one.
+            continue
+        if not started:
+            return None
+        ((run_id, number, number_since_asked, losses, kind, waited_seconds),) = started
+        scheduler_metrics.wait.observe(waited_seconds)
+        return Attempt(run_id, number, number_since_asked, losses, kind)
 
 
 def lock(attempt: Attempt) -> Run | None:

@@ -8,7 +8,6 @@ from prometheus_client import Counter, Histogram
 from apps.kernel.db import sql
 
 picked = Counter("fairgate_scheduler_picked", "Runs picked before their minute.", registry=None)
-handed_over = Counter("fairgate_scheduler_handed_over", "Runs sent to executors, repetitions included.", registry=None)
 ended = Counter(
     "fairgate_scheduler_ended",
     "Ended attempts: succeeded, failed, retried (by itself), canceled (instead), lost (their executor ended).",
@@ -28,7 +27,7 @@ run_time = Histogram(
     buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300),
     registry=None,
 )
-METRICS = (picked, handed_over, ended, wait, run_time)
+METRICS = (picked, ended, wait, run_time)
 
 _queue = sql.load("apps.kernel.scheduler", "queue_state")
 

@@ -13,12 +13,13 @@ from apps.events.recents import archive, history, owners, personal_data
 from apps.events.recents.owners import Owner, account_owner
 from apps.kernel import clock
 from apps.kernel.outbox.models import OutboxMessage
-from apps.kernel.scheduler import executor, picker
 from apps.kernel.scheduler import facade as scheduler
+from apps.kernel.scheduler import picker
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
 from apps.orders.privacy.retention import kinds
 from tests.support.api_client import Api
 from tests.support.events.recent_reads import browser_cookies
+from tests.support.kernel.scheduled_tasks import execute_due
 from tests.support.orders.sale import SAME_ORIGIN
 
 pytestmark = pytest.mark.django_db
@@ -150,7 +151,7 @@ def archive_by_the_scheduler() -> str:
     ScheduledTask.objects.update(next_run_at=clock.now() - timedelta(minutes=task.runs.count()))
     picker.pick()
     run = TaskRun.objects.get(state="picked")
-    executor.execute(run.pk)
+    execute_due()
     run.refresh_from_db()
     assert run.state == "succeeded", run.error
     return run.result

@@ -21,6 +21,7 @@ from apps.kernel.scheduler.models import TaskRun
 from apps.orders.models import Reminder
 from apps.reservations.models import InventoryChange
 from tests.support.factories import assert_audit_clean, hold, make_event, make_member, make_organizer
+from tests.support.kernel.scheduled_tasks import execute_due
 from tests.support.orders.sale import buy, deliver_outbox
 from tests.support.races import storm, values
 
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 @pytest.fixture(autouse=True)
 def _no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(picker, "_hand_over", [lambda run_ids: True])
+    monkeypatch.setattr(picker, "_wakes", [lambda count: True])
 
 
 def schedule(event_id: int, kind: str, who: str = "ada", **params: str) -> int:
@@ -42,7 +43,7 @@ def run(event_id: int, kind: str, who: str = "ada", **params: str) -> TaskRun:
     task_id = schedule(event_id, kind, who, **params)
     picker.pick()
     waiting = TaskRun.objects.get(task=task_id)
-    executor.execute(waiting.pk)
+    execute_due()
     waiting.refresh_from_db()
     return waiting
 
@@ -110,7 +111,7 @@ def test_announcements_of_an_event_that_is_over_are_archived(monkeypatch: pytest
     later = clock.now() + timedelta(days=31)
     monkeypatch.setattr(clock, "now", lambda: later)
     archiving = TaskRun.objects.get(task=task_id)
-    executor.execute(archiving.pk)
+    execute_due()
     archiving.refresh_from_db()
     assert (archiving.state, archiving.result) == ("succeeded", "1 versions archived")
     assert AnnouncementArchive.objects.get().version_count == 1
@@ -157,8 +158,8 @@ def test_two_reminders_at_once_count_each_other() -> None:
     for _ in range(4):
         schedule(event.id, "orders.remind", text="Soon.")
     picker.pick()
-    waiting = list(TaskRun.objects.filter(state="picked").values_list("pk", flat=True))
-    values(storm(4, lambda number: executor.execute(waiting[number])))
+    picker.give_turns()
+    values(storm(4, lambda _: executor.execute_next()))
     assert TaskRun.objects.filter(state="succeeded").count() == 3
 
 

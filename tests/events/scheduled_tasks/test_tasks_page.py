@@ -11,7 +11,7 @@ from apps.events.facade import EventView
 from apps.events.models import AnnouncementVersion, Membership, Role
 from apps.events.scheduled_tasks import limits, page
 from apps.kernel import clock
-from apps.kernel.scheduler import executor, picker
+from apps.kernel.scheduler import picker
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
 from tests.support.factories import make_event, make_member, make_organizer
 from tests.support.kernel import scheduled_tasks
@@ -133,7 +133,7 @@ def test_a_task_of_a_member_who_has_left_fails_until_another_one_takes_it_over(e
         else:
             again.post(url(event), {"action": "run_again", "task": task.pk, "run": TaskRun.objects.latest("pk").pk})
         found = TaskRun.objects.get(state="picked")
-        executor.execute(found.pk)
+        scheduled_tasks.execute_due()
         found.refresh_from_db()
         return found
 

@@ -1,8 +1,8 @@
-"""Pickers: two minutes ahead, in batches, with every due run handed over until it starts."""
+"""Pickers: two minutes ahead, in batches, and executors are woken while due runs wait."""
 
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -13,17 +13,28 @@ from apps.kernel.scheduler import executor, facade, orchestrator, picker, runs, 
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
 from tests.support.batches import wait_until
 from tests.support.kernel import scheduled_tasks
-from tests.support.kernel.scheduled_tasks import KIND, SITE, effects, killed_at, pick_all, registered, schedule_now
+from tests.support.kernel.scheduled_tasks import (
+    KIND,
+    SITE,
+    effects,
+    execute_due,
+    killed_at,
+    pick_all,
+    registered,
+    schedule_now,
+)
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-class Broker(list[list[int]]):
+class Broker(list[int]):
+    """How many executors each round has woken."""
+
     is_there = True
 
-    def send(self, run_ids: Sequence[int]) -> bool:
+    def wake(self, count: int) -> bool:
         if self.is_there:
-            self.append(list(run_ids))
+            self.append(count)
         return self.is_there
 
 
@@ -32,7 +43,7 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
     monkeypatch.setattr(picker, "HERE_AFTER_SECONDS", float("inf"))
     messages = Broker()
     with registered():
-        facade.register_hand_over(messages.send)
+        facade.register_wake(messages.wake)
         yield messages
 
 
@@ -49,38 +60,72 @@ def test_tasks_are_picked_two_minutes_ahead_and_start_at_their_minute(broker: Br
     assert picker.run_once() == 1
     (run,) = TaskRun.objects.all()
     assert (run.task_id, run.state, broker) == (task_id, "picked", [])
-    assert not executor.execute(run.pk), "its minute has not come"
+    assert not executor.execute_next(), "its minute has not come"
     TaskRun.objects.update(due_at=clock.now())
     picker.run_once()
-    assert broker == [[run.pk]]
+    assert broker == [1]
+    assert executor.execute_next()
+    assert effects() == {run.pk: 1}
 
 
-def test_a_burst_is_picked_in_batches_and_handed_over_in_messages(
+def test_a_burst_is_picked_in_batches_and_executed_in_shares_of_time(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(picker, "BATCH_MAX", 10)
-    monkeypatch.setattr(picker, "HAND_OVER_MAX", 10)
+    monkeypatch.setattr(picker, "TURNS_MAX", 10)
     for _ in range(25):
         schedule_now()
     picker.run_once()
-    assert [len(message) for message in broker] == [10, 10, 5]
-    for message in broker:
-        executor.execute_all(message)
+    assert TaskRun.objects.exclude(turn=None).count() == 25
+    assert executor.execute_due(0) == 1, "a share that is over ends after a run"
+    assert executor.execute_due(float("inf")) == 24
     assert sum(effects().values()) == 25
 
 
-def test_a_lost_message_is_sent_again_and_a_killed_hand_over_too(broker: Broker) -> None:
+def test_as_many_executors_are_woken_as_have_reported_and_no_more_than_runs_wait(broker: Broker) -> None:
+    for _ in range(5):
+        schedule_now()
+    picker.run_once()
+    assert broker == [1], "a worker that has just started has not reported"
+    Signal.objects.create(name=orchestrator.SIGNAL, process="host:1", value=3, count=1, at=clock.now())
+    picker.run_once()
+    executor.execute_due(float("inf"))
+    picker.run_once()
+    schedule_now()
+    picker.run_once()
+    assert broker == [1, 3, 1]
+
+
+def test_executors_are_woken_again_after_a_lost_message_and_a_killed_picker(broker: Broker) -> None:
+    """A message is lost, or expires before a worker takes it: the next round sends another."""
     schedule_now()
     (run_id,) = pick_all()
-    with killed_at("take_due_runs", "after"):
+    with killed_at("give_turns", "after"):
         picker.run_once()
+    with killed_at("waiting_runs", "after"):
+        picker.run_once()
+    assert broker == []
+    for _ in range(2):
+        picker.run_once()
+    assert broker == [1, 1]
+    assert execute_due() == 1
     picker.run_once()
-    assert broker == [[run_id]]
+    assert broker == [1, 1], "no run waits"
+    assert effects() == {run_id: 1}
+
+
+def test_a_run_that_waits_for_another_one_of_its_task_wakes_no_executor(broker: Broker) -> None:
+    schedule_now()
+    pick_all()
+    picker.give_turns()
+    attempt = runs.start_next()
+    assert attempt is not None
+    run = TaskRun.objects.get(pk=attempt.run_id)
+    TaskRun.objects.create(
+        task_id=run.task_id, scheduled_for=run.due_at - timedelta(minutes=1), due_at=run.due_at, picked_at=run.due_at
+    )
     picker.run_once()
-    assert broker == [[run_id]], "not again at once"
-    TaskRun.objects.update(handed_at=clock.now() - picker.AGAIN_AFTER)
-    picker.run_once()
-    assert broker == [[run_id], [run_id]]
+    assert broker == []
 
 
 def test_a_step_of_a_round_that_fails_keeps_no_other_from_running(
@@ -94,14 +139,36 @@ def test_a_step_of_a_round_that_fails_keeps_no_other_from_running(
         raise ArithmeticError("no runs")
 
     schedule_now()
-    (run_id,) = pick_all()
+    pick_all()
     stopping = threading.Event()
     monkeypatch.setattr(picker, "pick", refuse)
     monkeypatch.setattr(runs, "recover_lost", refuse_otherwise)
     picker.loop(stopping)
-    assert broker == [[run_id]]
+    assert broker == [1]
     assert "no tasks" in caplog.text
     assert "no runs" in caplog.text
+
+
+def test_a_thread_with_a_long_run_keeps_no_other_run_from_starting_in_this_process() -> None:
+    released = threading.Event()
+    begun: list[int] = []
+
+    def take_long(run: facade.Run) -> str:
+        begun.append(run.id)
+        released.wait(10)
+        return scheduled_tasks.write_effect(run)
+
+    local = executor.LocalExecutor(threads_max=2)
+    scheduled_tasks.register(take_long)
+    for count in (1, 2):
+        schedule_now()
+        pick_all()
+        picker.give_turns()
+        local.start(1)
+        wait_until(lambda: len(begun) == count, "a thread begins the run")  # noqa: B023
+    released.set()
+    wait_until(local.is_idle, "the threads end")
+    assert sum(effects().values()) == 2
 
 
 def test_without_a_broker_or_workers_the_picker_executes_runs_itself(
@@ -127,12 +194,16 @@ def test_a_handler_that_exits_leaves_the_threads_of_this_process_to_the_other_ru
     local = executor.LocalExecutor(threads_max=1)
     scheduled_tasks.register(leave)
     schedule_now()
-    local.add(pick_all())
+    pick_all()
+    picker.give_turns()
+    local.start(1)
     wait_until(local.is_idle, "the thread ends")
     assert TaskRun.objects.get().state == "running", "and waits to be found again"
     scheduled_tasks.register()
     schedule_now()
-    local.add(pick_all())
+    pick_all()
+    picker.give_turns()
+    local.start(1)
     wait_until(lambda: sum(effects().values()) == 1, "another run is executed here")
     wait_until(local.is_idle, "the thread ends")
 
@@ -142,7 +213,7 @@ def test_a_minute_that_has_run_already_is_followed_by_the_next_one() -> None:
     scheduled_tasks.let_pass(2)
     (run_id,) = pick_all()
     minute = TaskRun.objects.get().scheduled_for
-    executor.execute(run_id)
+    execute_due()
     ScheduledTask.objects.update(next_run_at=minute)
     assert picker.pick() == 1
     following = ScheduledTask.objects.get(pk=task_id).next_run_at
@@ -161,7 +232,7 @@ def test_a_task_whose_schedule_is_no_longer_understood_is_disabled_and_stops_no_
     minute = ScheduledTask.objects.get().next_run_at
     assert orchestrator.read_plan().minutes[0].run_count == 1
     (run_id,) = pick_all()
-    executor.execute(run_id)
+    execute_due()
     assert effects() == {run_id: 1}
     assert not ScheduledTask.objects.get().enabled
     assert f"task {task_id} ({KIND}) is disabled" in caplog.text
@@ -222,6 +293,7 @@ def test_recovery_leaves_a_run_alone_while_its_handler_runs(monkeypatch: pytest.
     found = []
     scheduled_tasks.register(lambda run: found.append(in_another_connection(lambda: runs.recover_lost(10))))
     schedule_now()
-    executor.execute_all(pick_all())
+    pick_all()
+    execute_due()
     assert found == [0]
     assert TaskRun.objects.get().state == "succeeded"

@@ -16,6 +16,7 @@ from tests.support.kernel import scheduled_tasks
 from tests.support.kernel.scheduled_tasks import (
     SITE,
     effects,
+    execute_due,
     killed_at,
     pick_all,
     registered,
@@ -38,11 +39,11 @@ def run_of(task_id: int) -> TaskRun:
     return TaskRun.objects.get(task=task_id)
 
 
-def test_a_run_succeeds_with_its_effect_and_a_second_hand_over_does_nothing() -> None:
+def test_a_run_succeeds_with_its_effect_and_a_second_message_does_nothing() -> None:
     task_id = schedule_now()
     (run_id,) = pick_all()
-    assert executor.execute(run_id)
-    assert not executor.execute(run_id)
+    assert execute_due() == 1
+    assert execute_due() == 0
     run = run_of(task_id)
     assert (run.state, run.result, run.attempts, effects()) == ("succeeded", "effect", 1, {run_id: 1})
     assert ScheduledTask.objects.get(pk=task_id).next_run_at is None
@@ -51,9 +52,9 @@ def test_a_run_succeeds_with_its_effect_and_a_second_hand_over_does_nothing() ->
 def test_a_recurring_task_waits_for_its_next_minute_once_it_has_run() -> None:
     task_id = schedule_cron("* * * * *")
     scheduled_tasks.let_pass(1_000)
-    (run_id,) = pick_all()
+    pick_all()
     assert ScheduledTask.objects.get(pk=task_id).next_run_at is None
-    executor.execute(run_id)
+    execute_due()
     following = ScheduledTask.objects.get(pk=task_id).next_run_at
     assert following is not None
     assert timedelta() < following - clock.now() <= timedelta(minutes=1), "a thousand missed minutes ran once"
@@ -61,7 +62,7 @@ def test_a_recurring_task_waits_for_its_next_minute_once_it_has_run() -> None:
 
 @pytest.mark.parametrize(
     ("statement", "moment"),
-    [("start_run", "before"), ("start_run", "after"), ("lock_run", "before"), ("lock_run", "after"),
+    [("start_next_run", "before"), ("start_next_run", "after"), ("lock_run", "before"), ("lock_run", "after"),
      ("publish_messages", "after"), ("end_run", "before"), ("end_run", "after")],
 )  # fmt: skip
 def test_a_run_whose_executor_is_killed_has_no_effect_and_runs_once_afterwards(statement: str, moment: str) -> None:
@@ -69,11 +70,11 @@ def test_a_run_whose_executor_is_killed_has_no_effect_and_runs_once_afterwards(s
     scheduled_tasks.let_pass(2)
     (run_id,) = pick_all()
     with killed_at(statement, moment):  # type: ignore[arg-type]
-        executor.execute(run_id)
+        execute_due()
     assert effects() == {}
     assert run_of(task_id).state in ("picked", "running")
     runs.recover_lost(10)
-    assert executor.execute(run_id)
+    assert execute_due() == 1
     assert (run_of(task_id).state, effects()) == ("succeeded", {run_id: 1})
     assert ScheduledTask.objects.get(pk=task_id).next_run_at is not None
 
@@ -81,14 +82,14 @@ def test_a_run_whose_executor_is_killed_has_no_effect_and_runs_once_afterwards(s
 def test_a_run_that_ends_each_of_its_executors_fails_after_three() -> None:
     task_id = schedule_cron()
     scheduled_tasks.let_pass(2)
-    (run_id,) = pick_all()
+    pick_all()
     for _ in range(runs.LOSSES_MAX):
         with killed_at("end_run", "before"):
-            executor.execute(run_id)
+            execute_due()
         runs.recover_lost(10)
     run = run_of(task_id)
     assert (run.state, run.error, run.losses) == ("failed", runs.LOST, 3)
-    assert not executor.execute(run_id)
+    assert execute_due() == 0
     assert ScheduledTask.objects.get(pk=task_id).next_run_at is not None, "its next minute comes all the same"
 
 
@@ -100,10 +101,11 @@ def test_an_attempt_that_was_given_up_changes_nothing() -> None:
     """
     task_id = schedule_now()
     (run_id,) = pick_all()
-    hung = runs.start(run_id)
+    picker.give_turns()
+    hung = runs.start_next()
     assert hung is not None
     runs.recover_lost(10)
-    executor.execute(run_id)
+    execute_due()
     kind = facade.get_kind(scheduled_tasks.KIND)
     executor._run_handler(hung, kind)
     runs.fail(hung, "late")
@@ -120,7 +122,7 @@ def test_a_failed_run_is_shown_and_not_repeated_until_staff_run_it_again() -> No
     task_id = schedule_cron()
     scheduled_tasks.let_pass(2)
     (run_id,) = pick_all()
-    executor.execute(run_id)
+    execute_due()
     run = run_of(task_id)
     assert (run.state, run.error, effects()) == ("failed", "the sale has not begun", {})
     assert ScheduledTask.objects.get(pk=task_id).next_run_at is not None
@@ -129,7 +131,8 @@ def test_a_failed_run_is_shown_and_not_repeated_until_staff_run_it_again() -> No
     facade.run_again(run_id, who="bob")
     with pytest.raises(facade.NotRunnable):
         facade.run_again(run_id, who="bob")
-    executor.execute(run_id)
+    picker.give_turns()
+    assert executor.execute_next()
     run = run_of_id(run_id)
     assert (run.state, run.asked_by, run.attempts, effects()) == ("succeeded", "bob", 2, {run_id: 1})
     assert [attempt["error"] for attempt in run.earlier] == ["the sale has not begun"]
@@ -151,7 +154,7 @@ def test_an_idempotent_kind_is_retried_a_few_times_and_then_fails(caplog: pytest
     task_id = schedule_now()
     (run_id,) = pick_all()
     for times in (1, 2):
-        while executor.execute(run_id):
+        while execute_due():
             pass
         run = run_of(task_id)
         assert (run.attempts, run.state) == (times * runs.ATTEMPTS_MAX, "failed")
@@ -172,27 +175,30 @@ def test_an_error_of_the_database_shows_no_values_and_a_refused_lock_is_tried_ag
 
     scheduled_tasks.register(violate)
     first = schedule_now()
-    executor.execute_all(pick_all())
+    pick_all()
+    execute_due()
     assert run_of(first).error == "the database refused it: NotNullViolation"
     scheduled_tasks.register(wait_too_long, statement_ms=10)
     second = schedule_now()
-    executor.execute_all(pick_all())
+    pick_all()
+    execute_due()
     assert (run_of(second).state, run_of(second).losses) == ("picked", 1)
-    while executor.execute_all(scheduled_tasks.waiting()):
+    while execute_due():
         pass
     assert (run_of(second).state, run_of(second).attempts) == ("failed", runs.LOSSES_MAX)
     facade.run_again(run_of(second).pk, who="bob")
-    executor.execute_all(scheduled_tasks.waiting())
+    execute_due()
     assert (run_of(second).state, run_of(second).losses) == ("picked", 1), "these losses count anew"
     scheduled_tasks.register()
-    executor.execute_all(scheduled_tasks.waiting())
+    execute_due()
     assert run_of(second).state == "succeeded"
 
 
 def test_a_kind_that_this_version_does_not_have_fails() -> None:
     task_id = schedule_now()
     ScheduledTask.objects.update(kind="gone")
-    executor.execute_all(pick_all())
+    pick_all()
+    execute_due()
     assert run_of(task_id).error == "this version has no task 'gone'"
 
 
@@ -201,22 +207,24 @@ def test_a_canceled_task_does_not_run_and_runs_after_it_was_enabled_in_time() ->
     (run_id,) = pick_all()
     assert facade.cancel_task(task_id)
     assert not facade.cancel_task(task_id)
-    assert not executor.execute(run_id)
+    assert execute_due() == 0
     assert facade.enable_task(task_id)
     assert pick_all() == [run_id]
-    executor.execute(run_id)
+    execute_due()
     assert effects() == {run_id: 1}
 
 
 def test_a_run_of_a_canceled_task_is_not_started_again_after_its_executor_was_lost() -> None:
     task_id = schedule_now()
     (run_id,) = pick_all()
-    assert runs.start(run_id) is not None
+    picker.give_turns()
+    assert runs.start_next() is not None
     facade.cancel_task(task_id)
     assert runs.recover_lost(10) == 1
     assert (run_of(task_id).state, scheduled_tasks.waiting()) == ("canceled", [])
     assert facade.enable_task(task_id)
-    executor.execute_all(pick_all())
+    pick_all()
+    execute_due()
     assert (run_of(task_id).state, effects()) == ("succeeded", {run_id: 1})
 
 
@@ -227,7 +235,8 @@ def test_a_changed_task_runs_with_its_new_parameters_at_its_minute() -> None:
     pick_all()
     task = ScheduledTask.objects.get(pk=task_id)
     facade.change_task(task_id, {"text": "new"}, facade.Schedule(once_at=task.once_at), who="bob")
-    executor.execute_all(pick_all())
+    pick_all()
+    execute_due()
     assert seen == [{"text": "new"}]
     assert TaskRun.objects.count() == 1
 
@@ -238,7 +247,8 @@ def test_a_task_is_not_scheduled_again_for_a_minute_in_which_it_has_run(handler:
     task_id = schedule_now()
     minute = ScheduledTask.objects.get().once_at
     assert minute is not None
-    executor.execute_all(pick_all())
+    pick_all()
+    execute_due()
     with pytest.raises(problems.Invalid, match="once_at: This task has already started in that minute"):
         facade.change_task(task_id, {}, facade.Schedule(once_at=minute), who="bob")
     facade.cancel_task(task_id)
@@ -251,19 +261,29 @@ def test_a_task_is_not_scheduled_again_for_a_minute_in_which_it_has_run(handler:
 
 def test_two_runs_of_one_task_never_run_at_the_same_time() -> None:
     task_id = schedule_now()
-    (first,) = pick_all()
-    assert runs.start(first) is not None
-    run = TaskRun.objects.get(pk=first)
+    pick_all()
+    picker.give_turns()
+    first = runs.start_next()
+    assert first is not None
+    run = TaskRun.objects.get(pk=first.run_id)
     second = TaskRun.objects.create(
         task_id=task_id,
         scheduled_for=run.scheduled_for - timedelta(minutes=1),
-        due_at=run.due_at,
+        due_at=run.due_at - timedelta(minutes=1),
         picked_at=run.picked_at,
     )
-    assert runs.start(second.pk) is None
+    other = run_of(schedule_and_pick())
+    assert execute_due() == 1, "the second run waits, and the run of the other task does not"
+    assert effects() == {other.pk: 1}
     runs.recover_lost(10)
-    executor.execute(first)
-    assert executor.execute(second.pk)
+    assert execute_due() == 2
+    assert effects() == dict.fromkeys([other.pk, first.run_id, second.pk], 1)
+
+
+def schedule_and_pick() -> int:
+    task_id = schedule_now()
+    pick_all()
+    return task_id
 
 
 @pytest.mark.parametrize(
@@ -303,19 +323,20 @@ def test_a_database_that_is_lost_at_the_end_leaves_the_run_to_be_found(monkeypat
     (run_id,) = pick_all()
     monkeypatch.setattr(runs, "_end_attempt", lose)
     with pytest.raises(DatabaseError):
-        executor.execute(run_id)
+        execute_due()
     monkeypatch.undo()
     monkeypatch.setattr(runs, "LOST_AFTER", timedelta())
     assert effects() == {}
     picker.run_once()
-    executor.execute(run_id)
+    execute_due()
     wait_until(picker.local.is_idle, "a thread of the picker may execute it, too")
     assert (run_of(task_id).state, effects()) == ("succeeded", {run_id: 1})
 
 
 def test_old_runs_are_deleted_but_for_the_latest_of_each_task() -> None:
     task_id = schedule_now()
-    executor.execute_all(pick_all())
+    pick_all()
+    execute_due()
     run = run_of(task_id)
     TaskRun.objects.create(
         task_id=task_id,

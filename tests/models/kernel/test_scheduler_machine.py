@@ -1,5 +1,5 @@
-"""Schedule, pick, hand over, lose messages, execute, kill at any statement, cancel and run again, in any order: no run
-has two effects, and in the end none is missing."""
+"""Schedule, pick, wake executors, lose messages, execute, kill at any statement, cancel and run again, in any order: no
+run has two effects, and in the end none is missing."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -30,12 +30,15 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 EXECUTOR_STEPS = [
     (name, moment)
-    for name in ("start_run", "lock_run", "publish_messages", "end_run")
+    for name in ("start_next_run", "lock_run", "publish_messages", "end_run")
     for moment in ("before", "after")
 ]
 PICKER_STEPS = [
-    (name, moment) for name in ("pick_tasks", "take_lost_runs", "take_due_runs") for moment in ("before", "after")
+    (name, moment)
+    for name in ("pick_tasks", "take_lost_runs", "give_turns", "waiting_runs")
+    for moment in ("before", "after")
 ]
+ORGANIZERS = [None, 1, 2]
 
 
 class Scheduler(RuleBasedStateMachine):
@@ -46,19 +49,18 @@ class Scheduler(RuleBasedStateMachine):
         for model in (TaskRun, ScheduledTask):
             model.objects.all().delete()
         OutboxMessage.objects.filter(topic=TOPIC).delete()
-        self.messages: list[list[int]] = []
+        self.messages = 0
         self.is_failing = False
         self.steps = 0
         self.patches = [
             registered(self.handle),
             patch.object(runs, "LOST_AFTER", timedelta()),
             patch.object(runs, "LOSSES_MAX", 1_000),
-            patch.object(picker, "AGAIN_AFTER", timedelta()),
             patch.object(picker, "HERE_AFTER_SECONDS", float("inf")),
         ]
         for one in self.patches:
             one.__enter__()
-        facade.register_hand_over(self.send)
+        facade.register_wake(self.send)
 
     def teardown(self) -> None:
         try:
@@ -73,13 +75,13 @@ class Scheduler(RuleBasedStateMachine):
             raise facade.TaskFailed("failing")
         return result
 
-    def send(self, run_ids: list[int]) -> bool:
-        self.messages.append(list(run_ids))
+    def send(self, count: int) -> bool:
+        self.messages += count
         return True
 
-    @rule()
-    def schedule_one(self) -> None:
-        schedule_now()
+    @rule(organizer_id=st.sampled_from(ORGANIZERS))
+    def schedule_one(self, organizer_id: int | None) -> None:
+        schedule_now(organizer_id)
 
     @rule()
     def schedule_recurring(self) -> None:
@@ -101,21 +103,20 @@ class Scheduler(RuleBasedStateMachine):
 
     @rule()
     def lose_a_message(self) -> None:
-        if self.messages:
-            self.messages.pop()
+        self.messages = max(0, self.messages - 1)
 
-    @rule(data=st.data(), is_doubled=st.booleans())
-    def execute(self, data: st.DataObject, is_doubled: bool) -> None:
+    @rule(is_doubled=st.booleans(), seconds_max=st.sampled_from([0.0, float("inf")]))
+    def execute(self, is_doubled: bool, seconds_max: float) -> None:
+        """For a share of time: one run, or all."""
         if self.messages:
-            place = data.draw(st.integers(0, len(self.messages) - 1))
-            run_ids = self.messages[place] if is_doubled else self.messages.pop(place)
-            executor.execute_all(run_ids)
+            self.messages -= not is_doubled
+            executor.execute_due(seconds_max)
 
     @rule(step=st.sampled_from(EXECUTOR_STEPS))
     def execute_and_be_killed(self, step: tuple[str, str]) -> None:
         if self.messages:
             with killed_at(*step):  # type: ignore[arg-type]
-                executor.execute_all(self.messages[0])
+                executor.execute_due()
 
     @rule(is_failing=st.booleans())
     def fail(self, is_failing: bool) -> None:
@@ -149,9 +150,9 @@ class Scheduler(RuleBasedStateMachine):
         self.is_failing = False
         for _ in range(3):
             picker.run_once()
-            for run_ids in self.messages:
-                executor.execute_all(run_ids)
-            self.messages.clear()
+            if self.messages:
+                executor.execute_due(float("inf"))
+            self.messages = 0
             self.run_failed_again()
         assert not TaskRun.objects.filter(state__in=["running", "failed"]).exists()
         due = ScheduledTask.objects.filter(enabled=True, cron="")

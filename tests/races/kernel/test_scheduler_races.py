@@ -1,6 +1,7 @@
 """Two pickers, and two executors, at the same moment: each run exists once and happens once."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,9 +9,9 @@ from django.db import OperationalError, connection
 
 from apps.kernel.db import sql
 from apps.kernel.http import problems
-from apps.kernel.scheduler import executor, facade, picker
+from apps.kernel.scheduler import executor, facade, picker, runs
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
-from tests.support.kernel.scheduled_tasks import effects, pick_all, register, registered, schedule_now
+from tests.support.kernel.scheduled_tasks import effects, execute_due, pick_all, register, registered, schedule_now
 from tests.support.races import rival_at, rival_waiting_at, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -25,7 +26,7 @@ def _kind() -> Iterator[None]:
 def pick_naively() -> None:
     """Read the due tasks, insert their runs, mark the tasks: without locks."""
     due = list(ScheduledTask.objects.filter(next_run_at__isnull=False).values_list("pk", "next_run_at"))
-    picker._take_due.rows(connection.cursor(), limit=0, again_after=picker.AGAIN_AFTER)  # Where the rival comes in.
+    picker.give_turns(0)  # Where the rival comes in.
     for task_id, minute in due:
         TaskRun.objects.create(task_id=task_id, scheduled_for=minute, due_at=minute, picked_at=minute)
         ScheduledTask.objects.filter(pk=task_id).update(next_run_at=None)
@@ -50,9 +51,9 @@ def test_control_without_lock_and_constraint_two_pickers_run_a_task_twice() -> N
     A: inserts a second run
     """
     schedule_now()
-    with rival_at("take_due_runs", "before", pick_naively):
+    with rival_at("give_turns", "before", pick_naively):
         pick_naively()
-    executor.execute_all(TaskRun.objects.values_list("pk", flat=True))
+    execute_due()
     assert sum(effects().values()) == 2
 
 
@@ -90,7 +91,7 @@ def run_again_and_enabled() -> int:
     register(refuse)
     task_id = schedule_now()
     (run_id,) = pick_all()
-    executor.execute(run_id)
+    execute_due()
     facade.cancel_task(task_id)
     facade.run_again(run_id, who="bob")
     facade.enable_task(task_id)
@@ -109,15 +110,16 @@ def test_control_a_picker_that_takes_tasks_with_a_run_under_way_waits_for_that_r
     assert condition in picker._pick.text
     naive = picker._pick.text.replace(condition, "AND NOT EXISTS (SELECT FROM scheduler_taskrun AS run WHERE false) --")
     monkeypatch.setattr(picker, "_pick", sql.Statement("pick_tasks", naive))
-    run_id = run_again_and_enabled()
+    run_again_and_enabled()
     schedule_now()
 
     def pick_in_vain() -> None:
         with pytest.raises(OperationalError, match="lock timeout"):
             picker.pick()
 
+    picker.give_turns()
     with rival_at("lock_run", "after", pick_in_vain):
-        assert executor.execute(run_id)
+        assert executor.execute_next()
     assert TaskRun.objects.count() == 1
 
 
@@ -125,25 +127,106 @@ def test_a_task_whose_run_is_under_way_delays_no_other_and_does_not_run_twice() 
     """E: UPDATE picked → running, COMMIT; SELECT the run FOR NO KEY UPDATE
     P: picks the other tasks without waiting
     """
-    run_id = run_again_and_enabled()
+    run_again_and_enabled()
+    picker.give_turns()
     other = schedule_now()
     with rival_at("lock_run", "after", picker.pick) as rival:
-        assert executor.execute(run_id)
+        assert executor.execute_next()
     assert rival.result == 1
     assert [run.task_id for run in TaskRun.objects.filter(state="picked")] == [other]
-    executor.execute_all(pick_all())
+    pick_all()
+    execute_due()
     assert not ScheduledTask.objects.filter(next_run_at__isnull=False).exists()
     assert set(effects().values()) == {1}
 
 
-def test_many_executors_with_the_same_runs_run_each_once() -> None:
-    for _ in range(10):
+def test_many_executors_start_each_run_once_and_start_all() -> None:
+    for number in range(60):
+        schedule_now(number % 3)
+    run_ids = pick_all()
+    picker.give_turns()
+    started = values(storm(6, lambda _: executor.execute_due(float("inf"))))
+    assert sum(started) == 60
+    assert effects() == dict.fromkeys(run_ids, 1)
+
+
+def first_two() -> list[int]:
+    """Return the runs of two tasks that wait with a turn each, the first one first."""
+    for _ in range(2):
         schedule_now()
     run_ids = pick_all()
-    started = values(
-        storm(6, lambda number: executor.execute_all(sorted(run_ids, key=lambda each: (each * number) % 7)))
-    )
-    assert sum(started) == 10
+    picker.give_turns()
+    return run_ids
+
+
+def run_of(attempt: runs.Attempt | None) -> int | None:
+    return attempt and attempt.run_id
+
+
+def test_control_without_the_lock_two_executors_start_one_run_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A: reads the first run, UPDATE picked → running
+    B: reads it too, and waits for A
+    A: COMMIT
+    B: UPDATE running → running, and the second run still waits
+    """
+    lock = "FOR NO KEY UPDATE OF run SKIP LOCKED"
+    assert lock in runs._start.text
+    monkeypatch.setattr(runs, "_start", sql.Statement("start_next_run", runs._start.text.replace(lock, "")))
+    first, second = first_two()
+    with rival_waiting_at("start_next_run", "after", runs.start_next) as rival:
+        assert run_of(runs.start_next()) == first
+    assert run_of(rival.result()) == first
+    assert [TaskRun.objects.get(pk=run_id).attempts for run_id in (first, second)] == [2, 0]
+
+
+def test_an_executor_passes_over_a_run_that_another_one_starts() -> None:
+    """A: locks the first run, UPDATE picked → running
+    B: starts the second one, without waiting
+    """
+    first, second = first_two()
+    with rival_at("start_next_run", "after", runs.start_next) as rival:
+        assert run_of(runs.start_next()) == first
+    assert run_of(rival.result) == second
+
+
+def test_two_executors_that_start_two_runs_of_a_task_at_once_start_one_of_them_and_the_next_run() -> None:
+    """A: UPDATE the first run of the task, picked → running
+    B: does not see that, so it starts the second one: waits for A
+    A: COMMIT
+    B: is refused by task_run_one_running_of_a_task, and starts the run of another task
+    """
+    first, second, other = three_runs_of_two_tasks()
+    with rival_waiting_at("start_next_run", "after", runs.start_next) as rival:
+        assert run_of(runs.start_next()) == first
+    assert run_of(rival.result()) == other
+    assert TaskRun.objects.get(pk=second).state == "picked"
+
+
+def three_runs_of_two_tasks() -> tuple[int, int, int]:
+    """Return two runs of one task and one of another, which wait in this order."""
+    task_id = schedule_now()
+    (second,) = pick_all()
+    due_at = TaskRun.objects.get().due_at - timedelta(minutes=1)
+    first = TaskRun.objects.create(task_id=task_id, scheduled_for=due_at, due_at=due_at, picked_at=due_at).pk
+    picker.give_turns()
+    schedule_now()
+    (other,) = set(pick_all()) - {first, second}
+    picker.give_turns()
+    return first, second, other
+
+
+def test_two_pickers_that_give_turns_at_once_give_each_run_one() -> None:
+    """A: gives the first two runs of an organizer the turns 0 and 1
+    B: passes over them, does not see their turns, and gives the others 0 and 1, too
+    """
+    for _ in range(4):
+        schedule_now(1)
+    run_ids = pick_all()
+    with rival_at("give_turns", "after", lambda: picker.give_turns(2)) as rival:
+        assert picker.give_turns(2) == 2
+    assert rival.result == 2
+    assert sorted(TaskRun.objects.values_list("turn", flat=True)) == [0, 0, 1, 1]
+    assert executor.execute_due(float("inf")) == 4
     assert effects() == dict.fromkeys(run_ids, 1)
 
 
@@ -153,8 +236,9 @@ def test_staff_cancel_while_an_executor_starts_and_one_of_them_wins() -> None:
     """
     task_id = schedule_now()
     (run_id,) = pick_all()
+    picker.give_turns()
     with rival_at("lock_run", "before", lambda: facade.cancel_task(task_id)) as rival:
-        assert executor.execute(run_id)
+        assert executor.execute_next()
     assert rival.has_run
     assert (TaskRun.objects.get().state, effects()) == ("succeeded", {run_id: 1})
     assert not ScheduledTask.objects.get().enabled
@@ -179,14 +263,15 @@ def test_a_run_that_was_refused_while_staff_cancel_its_task_does_not_start_again
     """
     register(time_out, statement_ms=10)
     task_id = schedule_now()
-    (run_id,) = pick_all()
+    pick_all()
+    picker.give_turns()
 
     def cancel() -> bool:
         return facade.cancel_task(task_id)
 
     rival = rival_at("end_run", "before", cancel) if is_canceled_first else rival_waiting_at("end_run", "after", cancel)
     with rival as canceling:
-        assert executor.execute(run_id)
+        assert executor.execute_next()
     assert canceling.result is True or canceling.result() is True
     run = TaskRun.objects.get()
     assert (run.state, run.losses, effects()) == ("canceled", 1, {})
@@ -200,11 +285,12 @@ def test_a_task_that_starts_while_it_is_changed_for_the_same_minute_is_not_chang
     """
     task_id = schedule_now()
     once = facade.Schedule(once_at=ScheduledTask.objects.get().once_at)
-    (run_id,) = pick_all()
+    pick_all()
+    picker.give_turns()
     with rival_waiting_at(
-        "start_run", "after", lambda: facade.change_task(task_id, {"text": "new"}, once, who="bob")
+        "start_next_run", "after", lambda: facade.change_task(task_id, {"text": "new"}, once, who="bob")
     ) as rival:
-        assert executor.execute(run_id)
+        assert executor.execute_next()
     with pytest.raises(problems.Invalid, match="has already started"):
         rival.result()
     assert (ScheduledTask.objects.get().params, TaskRun.objects.get().state) == ({}, "succeeded")
@@ -212,11 +298,11 @@ def test_a_task_that_starts_while_it_is_changed_for_the_same_minute_is_not_chang
 
 def test_a_change_while_the_task_runs_sets_its_next_minute() -> None:
     task_id = schedule_now()
-    (run_id,) = pick_all()
+    pick_all()
     with rival_at(
         "lock_run", "after", lambda: facade.change_task(task_id, {}, facade.Schedule(cron="0 3 * * *"), who="bob")
     ):
-        executor.execute(run_id)
+        execute_due()
     task = ScheduledTask.objects.get()
     assert (task.cron, TaskRun.objects.get().state) == ("0 3 * * *", "succeeded")
     assert task.next_run_at is not None

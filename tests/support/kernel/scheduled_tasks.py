@@ -13,7 +13,7 @@ from apps.kernel import clock
 from apps.kernel.db import sql
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
-from apps.kernel.scheduler import facade, picker, registry, schedule_times
+from apps.kernel.scheduler import executor, facade, picker, registry, schedule_times
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
 
 KIND = "test.effect"
@@ -43,22 +43,23 @@ def register(handler: Callable[[facade.Run], str | None] = write_effect, **more:
 
 @contextmanager
 def registered(handler: Callable[[facade.Run], str | None] = write_effect, **more: Any) -> Iterator[None]:
-    """Register the kind, and hand runs to no executor, until the block ends."""
-    kinds, hand_over = dict(registry._kinds), list(picker._hand_over)
+    """Register the kind, and wake no executor, until the block ends."""
+    kinds, wakes = dict(registry._kinds), list(picker._wakes)
     register(handler, **more)
-    facade.register_hand_over(lambda run_ids: True)
+    facade.register_wake(lambda count: True)
     try:
         yield
     finally:
         registry._kinds.clear()
         registry._kinds.update(kinds)
-        picker._hand_over[:] = hand_over
+        picker._wakes[:] = wakes
 
 
-def schedule_now(**params: Any) -> int:
+def schedule_now(organizer_id: int | None = None, **params: Any) -> int:
     """Schedule a task for this minute, so that it is due."""
     now = facade.Schedule(once_at=schedule_times.whole_minute(clock.now()))
-    return facade.schedule_task(KIND, params, now, scope=SITE, who="ada")
+    scope = facade.Scope(organizer_id=organizer_id)
+    return facade.schedule_task(KIND, params, now, scope=scope, who="ada")
 
 
 def schedule_cron(cron: str = "* * * * *", time_zone: str = "UTC") -> int:
@@ -76,14 +77,20 @@ def waiting() -> list[int]:
     return list(TaskRun.objects.filter(state="picked").order_by("pk").values_list("pk", flat=True))
 
 
+def execute_due() -> int:
+    """Give due runs their turns, as a picker does, and execute them; return how many."""
+    while picker.give_turns():
+        pass
+    return executor.execute_due(float("inf"))
+
+
 def let_pass(minutes: int) -> None:
     """Move all times of tasks and runs into the past, as if so many minutes had passed."""
     by = timedelta(minutes=minutes)
     ScheduledTask.objects.filter(next_run_at__isnull=False).update(next_run_at=F("next_run_at") - by)
     ScheduledTask.objects.filter(once_at__isnull=False).update(once_at=F("once_at") - by)
     TaskRun.objects.update(scheduled_for=F("scheduled_for") - by, due_at=F("due_at") - by)
-    for name in ("handed_at", "started_at"):
-        TaskRun.objects.filter(**{f"{name}__isnull": False}).update(**{name: F(name) - by})
+    TaskRun.objects.filter(started_at__isnull=False).update(started_at=F("started_at") - by)
 
 
 def effects() -> Counter[int]:

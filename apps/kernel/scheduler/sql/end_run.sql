@@ -16,7 +16,7 @@ UPDATE scheduler_taskrun AS run
 SET state = ending.state,
     finished_at = CASE WHEN ending.state IN ('succeeded', 'failed') THEN clock_timestamp() END,
     due_at = CASE WHEN ending.state = 'picked' THEN clock_timestamp() + %(retry_in)s ELSE run.due_at END,
-    handed_at = NULL,
+    turn = NULL,
     result = %(result)s,
     error = %(error)s,
     losses = run.losses + %(lost)s

@@ -21,7 +21,7 @@ UPDATE scheduler_taskrun AS run
 SET state = lost.state,
     finished_at = CASE WHEN lost.state = 'failed' THEN clock_timestamp() END,
     losses = run.losses + 1,
-    handed_at = NULL,
+    turn = NULL,
     error = %(error)s
 FROM lost
 WHERE run.id = lost.id

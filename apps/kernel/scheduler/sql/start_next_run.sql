@@ -1,0 +1,28 @@
+-- Starts the next run: the first that waits, in the order of turns, and of whose task no other run is running. Of several
+-- executors each starts another run: they pass over what one of them is starting (SKIP LOCKED). Only runs that wait or are
+-- running have a turn. The condition says "not running", since with "picked" PostgreSQL may read and sort all runs that are
+-- due. Returns the run, the attempt's number, its number since staff have run the run again (which `earlier` records), the
+-- lost ones of those, the kind of the task, and the seconds from the run's time to its start.
+WITH next AS MATERIALIZED (
+    SELECT run.id
+    FROM scheduler_taskrun AS run
+    WHERE run.turn IS NOT NULL
+      AND run.state <> 'running'
+      AND NOT EXISTS (
+          SELECT FROM scheduler_taskrun AS other WHERE other.task_id = run.task_id AND other.state = 'running'
+      )
+    ORDER BY run.turn, run.due_at, run.id
+    LIMIT 1
+    FOR NO KEY UPDATE OF run SKIP LOCKED
+)
+UPDATE scheduler_taskrun AS run
+SET state = 'running', started_at = clock_timestamp(), attempts = run.attempts + 1, executor = %(executor)s
+FROM next, scheduler_scheduledtask AS task
+WHERE run.id = next.id AND task.id = run.task_id
+RETURNING
+    run.id,
+    run.attempts,
+    run.attempts - coalesce((run.earlier -> -1 ->> 'attempts')::integer, 0),
+    run.losses,
+    task.kind,
+    extract(epoch FROM run.started_at - run.due_at)::float8
