@@ -26,8 +26,8 @@ from apps.kernel.db import reads, sql
 from apps.kernel.fastpath import cache
 from apps.kernel.http.sessions import SessionStore, stored_key
 
-_sessions = sql.load("apps.accounts", "sessions_by_key")
-_active_accounts = sql.load("apps.accounts", "active_accounts")
+_sessions = sql.load("apps.accounts", "sessions_by_key", prepared=True)
+_active_accounts = sql.load("apps.accounts", "active_accounts", prepared=True)
 _ACCOUNT_COLUMNS = ("id", "password", "is_active", "date_joined", "token_version")
 """In the order of the model's fields, which `from_db` expects."""
 _SESSION_KEY = re.compile(r"[a-z0-9]{8,40}")

@@ -26,7 +26,7 @@ CHANGED = "events.recent_searches_changed"
 """The topic of outbox messages. Their body has the owner's key in Redis, and the id of the history."""
 
 _begin_version = sql.load("apps.events", "begin_history_version")
-_headers = sql.load("apps.events", "history_headers")
+_headers = sql.load("apps.events", "history_headers", prepared=True)
 
 
 class Recents(NamedTuple):

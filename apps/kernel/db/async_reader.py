@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from django.conf import settings
 from psycopg import Connection, Error
-from psycopg.pq import ConnStatus, ExecStatus
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus
 from psycopg.pq.abc import PGresult
 
 from apps.kernel.db import pools, roundtrip, sql
@@ -30,6 +30,8 @@ AGE_SECONDS_MAX = 3_600.0
 GRACE_SECONDS = 1.0
 """PostgreSQL ends a statement at its time limit. A connection without results for so much longer is closed."""
 _SUCCESS = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
+_STATEMENT_MISSING = b"26000"
+"""The SQLSTATE of EXECUTE without the prepared statement."""
 
 Value = TypeVar("Value")
 Results = Sequence[PGresult] | None
@@ -142,7 +144,8 @@ class _Link:
         """Execute the statements in one round trip and return their results; None after a failure."""
         if not calls:
             return []
-        text = "\n;\n".join(sql.texts_of(self._cursor, calls))
+        opening = roundtrip.refresh_plans(self._connection)
+        text = "\n;\n".join([*opening, *sql.texts_of(self._cursor, calls)])
         if self.is_over or "\x00" in text:
             return None
         packed = text.encode()
@@ -160,9 +163,13 @@ class _Link:
         except asyncio.CancelledError:
             self.close()  # Results would come while the next read waits for its own.
             raise
-        if results is None or len(results) != len(calls) or any(one.status not in _SUCCESS for one in results):
+        if results is None:
             return None
-        return [self._cursor.load(one) for one in results]
+        if any(one.status not in _SUCCESS for one in results):
+            if results[-1].error_field(DiagnosticField.SQLSTATE) == _STATEMENT_MISSING:
+                roundtrip.disable_prepared()
+            return None
+        return [self._cursor.load(one) for one in results[len(opening) :]]
 
     def close(self) -> None:
         if self.is_over:

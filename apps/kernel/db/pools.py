@@ -16,7 +16,7 @@ from psycopg.types.array import ListDumper
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg_pool import ConnectionPool
 
-from apps.kernel.db import arrays, roundtrip
+from apps.kernel.db import arrays, roundtrip, sql
 
 # A peer that vanished silently (a lost network, a machine switched off) is detected within about 20 s.
 _KEEPALIVE_OPTIONS = {
@@ -25,6 +25,9 @@ _KEEPALIVE_OPTIONS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
+
+
+_use_generic_plans = sql.load("apps.kernel", "use_generic_plans")
 
 
 class _PlainLists(ListDumper):
@@ -71,10 +74,14 @@ def create_pool(
 
 
 def connect(name: str) -> Connection[Any]:
-    """Return a connection like those of a pool, which the caller closes. Blocks. Raises psycopg.Error."""
+    """Return a connection like those of a pool with prepared statements, which the caller closes. Blocks. Raises
+    psycopg.Error."""
     django = _unconnected_wrapper()
-    connection: Connection[Any] = Connection.connect(**_options(django, name, is_direct=False))
+    connection: Connection[Any] = Connection.connect(**_options(django, name, is_direct=True))
     _configure(django, connection)
+    roundtrip.prepare_all(connection)
+    with connection.cursor() as cursor:
+        _use_generic_plans.rows(cursor)
     return connection
 
 

@@ -53,7 +53,7 @@ _insert_checked_entries = sql.load(_PACKAGE, "insert_checked_entries")
 _set_presale_keys = sql.load(_PACKAGE, "set_presale_keys")
 _used_works = sql.load(_PACKAGE, "used_works")
 _lowest_waiting = sql.load(_PACKAGE, "lowest_waiting", prepared=True)
-_entries_by_id = sql.load(_PACKAGE, "entries_by_id")
+_entries_by_id = sql.load(_PACKAGE, "entries_by_id", prepared=True)
 
 
 @dataclass(frozen=True, slots=True)

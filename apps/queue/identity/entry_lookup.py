@@ -8,8 +8,8 @@ from apps.kernel.db import arrays, reads, sql
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.queue.identity.caller import Caller
 
-_account_entries = sql.load("apps.queue", "account_entries")
-_guest_entries = sql.load("apps.queue", "guest_entries")
+_account_entries = sql.load("apps.queue", "account_entries", prepared=True)
+_guest_entries = sql.load("apps.queue", "guest_entries", prepared=True)
 
 
 class _Owner(NamedTuple):

@@ -59,7 +59,7 @@ def load_entries(entry_ids: Sequence[UUID]) -> reads.Read[list[LoadedEntry | Non
     return [found.get(entry_id) for entry_id in entry_ids]
 
 
-_entries_by_id = sql.load("apps.queue", "entries_by_id")
+_entries_by_id = sql.load("apps.queue", "entries_by_id", prepared=True)
 _entry_loader: BatchLoader[UUID, LoadedEntry | None] = BatchLoader(load_entries)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.db.utils import DataError
 
-from apps.kernel.db import async_reader, reads, sql
+from apps.kernel.db import async_reader, reads, roundtrip, sql
 from apps.kernel.db.async_reader import AsyncReader, Done
 from apps.kernel.fastpath.batch_loader import BatchLoader, read_async
 from tests.support.event_loops import run_loop_once
@@ -29,6 +29,15 @@ ECHOED = {"word": "it's ö", "words": ["a,b", "c"], "at": datetime(2026, 11, 28,
 @pytest.fixture(autouse=True)
 def retry_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(async_reader, "RETRY_SECONDS", 0.0)
+
+
+@pytest.fixture
+def prepared(monkeypatch: pytest.MonkeyPatch) -> sql.Statement:
+    """A statement that connections prepare from now on, with a list that is shorter than PostgreSQL expects."""
+    text = "SELECT count(*) FROM pg_class WHERE oid = ANY(%(ids)s::oid[])"
+    monkeypatch.setattr(roundtrip, "_prepared_texts", {"made_up": text})
+    monkeypatch.setattr(roundtrip._Pooled, "seen", False)
+    return sql.Statement("made_up", text, prepared=True)
 
 
 @asynccontextmanager
@@ -148,6 +157,34 @@ async def test_a_failing_statement_leaves_the_read_to_a_thread_and_the_connectio
         assert await reader.run(divide(0)) is None
         assert await reader.run(reads.one(ECHO, **ECHOED | {"word": "a\x00b"})) is None
         assert await reader.run(divide(1)) == Done(1)
+        assert await pid_on(reader) == process
+
+
+async def test_a_prepared_statement_is_planned_once_until_plans_are_discarded(
+    prepared: sql.Statement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = sql.Statement("plans", "SELECT generic_plans, custom_plans FROM pg_prepared_statements")
+
+    def count_six_times() -> reads.Read[list[Any]]:
+        counted = []
+        for _ in range(6):
+            counted += yield from reads.one(prepared, ids=[1259])
+        return [*counted, *(yield from reads.one(plans))]
+
+    async with started() as reader:
+        await pid_on(reader)
+        assert await reader.run(count_six_times()) == Done([(1,)] * 6 + [(6, 0)])
+        monkeypatch.setattr(roundtrip, "PLANS_SECONDS", 0.0)
+        assert await reader.run(count_six_times()) == Done([(1,)] * 6 + [(12, 0)])
+
+
+async def test_a_prepared_statement_that_is_gone_is_sent_as_text_from_then_on(prepared: sql.Statement) -> None:
+    """As behind a pooler in transaction mode that hands out a server connection without our prepared statements."""
+    async with started() as reader:
+        process = await pid_on(reader)
+        await reader.run(reads.one(sql.Statement("deallocate", "DEALLOCATE ALL")))
+        assert await reader.run(reads.one(prepared, ids=[1259])) is None
+        assert await reader.run(reads.one(prepared, ids=[1259])) == Done([(1,)])
         assert await pid_on(reader) == process
 
 
