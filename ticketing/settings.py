@@ -490,6 +490,7 @@ DEPLOYMENT_VIOLATIONS = deployment_rules.find_violations(
     allow_sandbox=env.bool("ALLOW_SANDBOX", default=False),
     email_url=env.str("EMAIL_URL", default=""),
     secret_key=_secret_key,
+    debug=DEBUG,
 )
 
 # --- reports of vulnerabilities ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ SANDBOX = "sandbox"
 
 
 def find_violations(
-    *, site_url: str, payment_provider: str, allow_sandbox: bool, email_url: str, secret_key: str
+    *, site_url: str, payment_provider: str, allow_sandbox: bool, email_url: str, secret_key: str, debug: bool
 ) -> list[str]:
     """Return one line for each setting that is unsafe for real buyers, each with what to set; none if `site_url` is not
     https. `payment_provider` is empty if the environment names none. No line contains a setting's value."""
@@ -33,4 +33,6 @@ def find_violations(
         found.append(
             f"Set SECRET_KEY to a random text of at least {SECRET_KEY_BYTES_MIN} bytes: a shorter one can be guessed"
         )
+    if debug:
+        found.append("Set DEBUG=0: with it, error pages show code, settings and values to every visitor")
     return found

@@ -12,6 +12,7 @@ SAFE: dict[str, Any] = {
     "allow_sandbox": False,
     "email_url": "smtp://mail.example",
     "secret_key": "k" * 32,
+    "debug": False,
 }
 
 
@@ -32,6 +33,7 @@ def test_safe_settings_have_no_violation() -> None:
         ({"email_url": ""}, ["EMAIL_URL"]),
         ({"secret_key": "k" * 31}, ["SECRET_KEY"]),
         ({"secret_key": "é" * 16}, []),
+        ({"debug": True}, ["DEBUG=0"]),
         ({"payment_provider": "", "email_url": "", "secret_key": "k"}, ["PAYMENT_PROVIDER", "EMAIL_URL", "SECRET_KEY"]),
         ({"payment_provider": "", "allow_sandbox": True}, []),
         ({"payment_provider": "sandbox", "allow_sandbox": True}, []),
@@ -43,7 +45,13 @@ def test_each_unsafe_setting_is_one_violation(changes: dict[str, Any], expected:
 
 
 def test_the_demo_needs_none_of_them() -> None:
-    demo = {"site_url": "http://localhost:8000", "payment_provider": "", "email_url": "", "secret_key": "k"}
+    demo = {
+        "site_url": "http://localhost:8000",
+        "payment_provider": "",
+        "email_url": "",
+        "secret_key": "k",
+        "debug": True,
+    }
     assert named(**demo) == []
 
 
