@@ -32,6 +32,7 @@ from apps.reservations.live.endpoints import PATH as UPDATES  # noqa: E402
 from apps.reservations.live.endpoints import live_endpoints  # noqa: E402
 from ticketing.fastpath_routes import create_dispatcher, is_shared_page  # noqa: E402
 from ticketing.server.site_proxy import Forwarder, site_address  # noqa: E402
+from ticketing.server.site_turns import share_of_threads  # noqa: E402
 
 # Unfinished bodies of one address over all processes, each at most 256 KiB. A body that arrives with its headers, as
 # nearly every one does, is never unfinished.
@@ -48,7 +49,12 @@ gc.freeze()
 # Reference counting frees nearly all objects of a request. With Python's threshold of 700 the collector ran once every
 # few dozen requests and took a twentieth of the time of a refused request.
 gc.set_threshold(20_000, 20, 20)
-forwarder = Forwarder(*site_address(), password_slots=settings.PASSWORD_HASHES_MAX, is_signed=orders.is_signed_webhook)
+forwarder = Forwarder(
+    *site_address(),
+    password_slots=settings.PASSWORD_HASHES_MAX,
+    turns_per_address=share_of_threads(settings.SITE_THREADS_MAX, settings.WEB_WORKERS),
+    is_signed=orders.is_signed_webhook,
+)
 pages = PageCache(forwarder, is_shared_page, bytes_max=settings.PAGE_CACHE_MAX_BYTES)
 metrics.register(pages.metrics)
 snapshots.register(

@@ -36,13 +36,14 @@ from ticketing.server.request_body import (
     read_file,
     require_uploader,
 )
+from ticketing.server.site_turns import SiteTurns, Turn
 
 Headers = list[tuple[bytes, bytes]]
 Content = bytes | AsyncIterator[bytes] | None
 
 RETRY_AFTER_SECONDS = 2
 CONNECTIONS_MAX = 100
-# Requests of one client address that are forwarded at once. More of them wait, so that they do not take all threads.
+# Requests of one client address that have a connection to the site or wait for a turn (`site_turns`).
 REQUESTS_PER_ADDRESS_MAX = 16
 # Clients that do not read a response: each occupies a connection to the site. The others remain for clients that do.
 UNREAD_MAX = CONNECTIONS_MAX // 2
@@ -89,6 +90,7 @@ class Forwarder:
         port: int,
         *,
         password_slots: int = 1,
+        turns_per_address: int = 1,
         is_signed: failure_limits.IsSigned | None = None,
     ) -> None:
         """`is_signed`: returns whether a provider has signed a webhook; None: none is signed."""
@@ -97,6 +99,7 @@ class Forwarder:
         self._webhooks = failure_limits.Webhooks(is_signed)
         self._passwords = password_queue.PasswordQueue(password_slots)
         self._session: aiohttp.ClientSession | None = None  # Created in the loop that uses it.
+        self._turns = SiteTurns(turns_per_address)
         self._uploads = Uploads()
         self._larger_bodies = LargerBodies()
         # Requests whose client is not reading the response, the longest wait first.
@@ -189,8 +192,9 @@ class Forwarder:
             async with self.slot(scope):
                 if password_queue.is_password_check(scope["method"], scope["path"]):
                     await self._request_in_turn(scope, body, content, send)
-                else:
-                    await self._request(scope, body, content, send)
+                    return
+                async with self._turns.turn(client_address.address_from_scope(scope)) as turn:
+                    await self._request(scope, body, content, send, turn=turn)
         except asyncio.CancelledError:
             if not body.is_gone or task.uncancel() > 0:
                 raise  # This server is stopping; the client has not left.
@@ -226,9 +230,17 @@ class Forwarder:
                 await asyncio.sleep(password_queue.REPEAT_SECONDS)
 
     async def _request(
-        self, scope: Scope, body: RequestBody, content: Content, send: Send, *, may_repeat: bool = False
+        self,
+        scope: Scope,
+        body: RequestBody,
+        content: Content,
+        send: Send,
+        *,
+        turn: Turn | None = None,
+        may_repeat: bool = False,
     ) -> bool:
-        """Forward the request and send the response. Return False, with nothing sent, if it is to be repeated."""
+        """Forward the request and send the response; the turn ends when the site begins its answer. Return False, with
+        nothing sent, if the request is to be repeated."""
         size = len(content) if isinstance(content, bytes) else body.declared if body.is_large else None
         # aiohttp retries idempotent requests if a pooled connection turns out to be closed.
         async with self._open().request(
@@ -241,6 +253,8 @@ class Forwarder:
             if may_repeat and password_queue.BUSY_HEADER.decode() in answer.headers:
                 return False
             body.is_answered = True
+            if turn is not None:
+                turn.end()
             self._static_files.note_response(scope, answer.status)
             self._webhooks.note_response(scope, answer.status)
             headers = _response_headers(list(answer.raw_headers))

@@ -1,6 +1,5 @@
 """The forwarder between real sockets, with a server in front and a site behind: messages are forwarded unchanged."""
 
-import asyncio
 import contextlib
 import gzip
 import json
@@ -10,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 import pytest
 import uvicorn
@@ -23,7 +21,7 @@ from tests.support.web_processes import wait_until
 from ticketing.devserver.ports import free_port
 from ticketing.server import request_body
 from ticketing.server.request_body import BODY_BYTES_MAX, UPLOAD_BYTES_MAX
-from ticketing.server.site_proxy import REQUESTS_PER_ADDRESS_MAX, Forwarder
+from ticketing.server.site_proxy import Forwarder
 
 WAIT_SECONDS_MAX = 10
 
@@ -249,53 +247,6 @@ def first_request(stack: contextlib.ExitStack, listener: socket.socket) -> bytes
     while not received.endswith((b"\r\n\r\n", b"some more")) or (b"POST" in received and b"more" not in received):
         received += connection.recv(65_536)
     return received
-
-
-async def test_requests_of_one_address_wait_for_each_other_and_not_for_those_of_others() -> None:
-    """The further requests of the first address come before that of the second, and reach the site after it."""
-    arrived: list[str] = []
-    going_on, arrival = asyncio.Event(), asyncio.Condition()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-        async with arrival:
-            arrived.append(head.partition("x-forwarded-for: ")[2].split("\r\n")[0])
-            arrival.notify_all()
-        await going_on.wait()
-        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
-        await writer.drain()
-        writer.close()
-
-    async def until(count: int) -> None:
-        async with asyncio.timeout(WAIT_SECONDS_MAX), arrival:
-            await arrival.wait_for(lambda: len(arrived) >= count)
-
-    async def get(forwarder: Forwarder, address: str) -> int:
-        statuses = []
-
-        async def receive() -> Any:
-            await asyncio.Event().wait()
-
-        async def send(message: Any) -> None:
-            statuses.append(message.get("status"))
-
-        scope = {"type": "http", "method": "GET", "path": "/healthz", "client": (address, 1), "headers": []}
-        await forwarder(scope, receive, send)
-        return statuses[0]
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    forwarder = Forwarder("127.0.0.1", server.sockets[0].getsockname()[1])
-    busy, other = "203.0.113.1", "203.0.113.2"
-    asking = [asyncio.create_task(get(forwarder, busy)) for _ in range(REQUESTS_PER_ADDRESS_MAX + 5)]
-    await until(REQUESTS_PER_ADDRESS_MAX)
-    asking.append(asyncio.create_task(get(forwarder, other)))
-    await until(REQUESTS_PER_ADDRESS_MAX + 1)
-    assert arrived == [busy] * REQUESTS_PER_ADDRESS_MAX + [other]
-    going_on.set()
-    assert await asyncio.gather(*asking) == [204] * len(asking)
-    assert len(forwarder._slots) == 0, "no address is kept"
-    await forwarder.close()
-    server.close()
 
 
 def test_the_clients_request_id_is_kept(front: int, site: Site) -> None:

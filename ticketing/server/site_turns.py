@@ -1,0 +1,82 @@
+"""The threads of the site that one client may occupy at once.
+
+A process of the site answers its requests in order of arrival. So one client's slow requests must not reach all of its
+threads: those of other clients would stand behind them. Further requests of the client wait here, in `web`, without a
+thread. A turn ends when the site begins its answer, or after SECONDS_MAX: an export that takes longer does not keep
+colleagues at the same address from their pages. Log-ins (`password_queue`) and pages that are rendered once for all
+visitors take no turns.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from weakref import WeakValueDictionary
+
+from apps.kernel.http.problems import Busy
+from apps.kernel.rate_limits import limits
+from apps.kernel.rate_limits.address_caps import factor_of
+
+WAIT_SECONDS_MAX = 5
+SECONDS_MAX = 5
+SITE_FACTOR = 2
+"""The turns of an IPv6 /48, in those of one of its addresses."""
+
+
+def share_of_threads(threads: int, processes: int) -> int:
+    """Return how many of the site's threads one of the processes of `web` lets an address occupy, so that all of them
+    together leave one to others. At least one; with fewer threads than processes an address can occupy all of them."""
+    return max(1, (threads - 1) // processes)
+
+
+class Turn:
+    """A turn that has begun."""
+
+    def __init__(self, held: ExitStack) -> None:
+        self._held = held
+        self._timer = asyncio.get_running_loop().call_later(SECONDS_MAX, held.close)
+
+    def end(self) -> None:
+        """Let the client's next request begin, unless the turn has ended before."""
+        self._timer.cancel()
+        self._held.close()
+
+
+class SiteTurns:
+    """The turns that one process of `web` gives."""
+
+    def __init__(self, per_address: int) -> None:
+        self._per_address = per_address
+        # Of each address and each /48 with requests. The requests hold the only references.
+        self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def turn(self, address: str) -> AsyncIterator[Turn | None]:
+        """Run the block in a turn of the address, which may end before the block does. An address that is exempt from
+        limits needs none. Raises Busy after WAIT_SECONDS_MAX."""
+        subject = limits.subject(address)
+        if not subject:
+            yield None
+            return
+        most = self._per_address * factor_of(address)
+        lines = [self._line_of(subject, most)]
+        if site := limits.site_of(subject):
+            lines.append(self._line_of(site, SITE_FACTOR * most))
+        with ExitStack() as held:
+            try:
+                async with asyncio.timeout(WAIT_SECONDS_MAX):
+                    for line in lines:
+                        await line.acquire()
+                        held.callback(line.release)
+            except TimeoutError:
+                raise Busy("Too many requests of your address are waiting.") from None
+            turn = Turn(held)
+            try:
+                yield turn
+            finally:
+                turn.end()
+
+    def _line_of(self, client: str, size: int) -> asyncio.Semaphore:
+        found = self._lines.get(client)
+        if found is None:
+            found = self._lines[client] = asyncio.Semaphore(size)
+        return found
