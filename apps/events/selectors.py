@@ -18,7 +18,7 @@ from django.utils.text import slugify
 from apps.events import event_views, registries
 from apps.events.models import Category, Event, Seat, Section
 from apps.events.models.catalog import lines_of, tags_of
-from apps.events.plans import Area, Plan, areas_of, from_layout
+from apps.events.plans import Area, StoredLayout, areas_of, stored_layout
 from apps.events.plans.geometry import area_outline, rows_outline
 from apps.events.pricing import PricePolicy
 from apps.kernel import clock
@@ -347,19 +347,30 @@ class _PlanCache(RefreshingCache[tuple[str, str], PlanDocument]):
 _plans = _PlanCache(_read_plan, fresh_seconds=PLAN_CACHE_SECONDS, stale_seconds=0, most=PLANS_MAX)
 
 
+_DRAFT_COLUMNS = (
+    "guid", "section", "row", "number", "x", "y", "category", "accessible", "companion", "row_index",
+)  # fmt: skip
+"""Of the rows that `_plan_with` expects."""
+
+
 def draft_sections(event_id: int) -> list[event_views.SectionView]:
     """Return the sections that a draft would have: those of its plan, with ids below 0, and general admission. A
     category without a price is left out."""
-    plan = _plan_of_draft(event_id)
+    event = Event.objects.select_related("plan").defer("poster").get(pk=event_id)
+    return _draft_sections(event_id, _draft_layout(event))
+
+
+def _draft_sections(event_id: int, layout: StoredLayout) -> list[event_views.SectionView]:
     prices = {
         row.key: event_views.PriceView(row.key, row.name, row.color, row.price_minor, row.tax_rate)
         for row in Category.objects.filter(event_id=event_id)
     }
     found = []
-    for position, section in enumerate(plan.sections if plan is not None else ()):
-        used = {plan.categories[seat.category].name for seat in section.seats} if plan is not None else set()
+    for position, section in enumerate(layout.sections):
+        categories = section.seats["category"]
+        used = {layout.categories[category] for category in set(categories)}
         offered = sorted((prices[key] for key in used if key in prices), key=lambda price: -price.price_minor)
-        kind, count = Section.Kind.RESERVED, len(section.seats)
+        kind, count = Section.Kind.RESERVED, len(categories)
         found.append(event_views.SectionView(-1 - position, section.slug, section.name, kind, count, tuple(offered)))
     return [*found, *event_views.list_sections(event_id)]
 
@@ -367,25 +378,23 @@ def draft_sections(event_id: int) -> list[event_views.SectionView]:
 def draft_plan_document(event_id: int) -> bytes:
     """Return the public plan that a draft would have, as JSON. Seats without a price are left out."""
     event = Event.objects.select_related("plan").defer("poster").get(pk=event_id)
-    plan = _plan_of_draft(event_id)
-    category_ids = dict(Category.objects.filter(event_id=event_id).values_list("key", "pk"))
+    layout = _draft_layout(event)
+    keys = dict(Category.objects.filter(event_id=event_id).values_list("key", "pk"))
+    category_ids = [keys.get(name) for name in layout.categories]
     rows: list[tuple[Any, ...]] = []
-    for position, section in enumerate(plan.sections if plan is not None else ()):
-        for seat in section.seats:
-            category_id = category_ids.get(plan.categories[seat.category].name) if plan is not None else None
-            if category_id is not None:
-                rows.append(
-                    (
-                        seat.guid, -1 - position, seat.row, seat.number, seat.x, seat.y, category_id, seat.accessible,
-                        seat.companion, seat.row_index,
-                    )
-                )  # fmt: skip
-    return msgspec.json.encode(_plan_with(event, draft_sections(event_id), rows))
+    for position, section in enumerate(layout.sections):
+        columns = {
+            **section.seats,
+            "section": [-1 - position] * len(section.seats["guid"]),
+            "category": [category_ids[category] for category in section.seats["category"]],
+        }
+        seats = zip(*(columns[name] for name in _DRAFT_COLUMNS), strict=True)
+        rows += [seat for seat in seats if seat[_DRAFT_COLUMNS.index("category")] is not None]
+    return msgspec.json.encode(_plan_with(event, _draft_sections(event_id, layout), rows))
 
 
-def _plan_of_draft(event_id: int) -> Plan | None:
-    event = Event.objects.select_related("plan").defer("poster").get(pk=event_id)
-    return None if event.plan is None else from_layout(event.plan.layout)
+def _draft_layout(event: Event) -> StoredLayout:
+    return StoredLayout((), ()) if event.plan is None else stored_layout(event.plan.layout)
 
 
 def _plan(slug: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Seating plans from files: pretix JSON and CSV, parsed into frozen values or refused with the place of the error."""
 
-from apps.events.plans.layout import areas_of, from_layout, to_layout
+from apps.events.plans.layout import StoredLayout, areas_of, from_layout, stored_layout, to_layout
 from apps.events.plans.parse import parse_plan, read_file
 from apps.events.plans.plan import Area, Limits, Plan, PlanCategory, PlanError, PlanSeat, PlanSection
 from apps.events.plans.uploads import keeping_turn, parse_alone, reading_alone
@@ -13,6 +13,7 @@ __all__ = [
     "PlanError",
     "PlanSeat",
     "PlanSection",
+    "StoredLayout",
     "areas_of",
     "from_layout",
     "keeping_turn",
@@ -20,5 +21,6 @@ __all__ = [
     "parse_plan",
     "read_file",
     "reading_alone",
+    "stored_layout",
     "to_layout",
 ]

@@ -1,7 +1,8 @@
 """The stored form of a plan: JSON with seats as columns, so that 60,000 seats are a few arrays instead of objects."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 from apps.events.plans.plan import Area, AreaText, Plan, PlanCategory, PlanSeat, PlanSection
 
@@ -49,6 +50,29 @@ def from_layout(layout: dict[str, Any]) -> Plan:
             for section in layout["sections"]
         ),
         areas=areas_of(layout),
+    )
+
+
+class StoredSection(NamedTuple):
+    slug: str
+    name: str
+    seats: Mapping[str, Sequence[Any]]
+    """The values of all seats by column: see PlanSeat."""
+
+
+class StoredLayout(NamedTuple):
+    """The sections of a stored plan as columns, which takes a tenth of the time of `from_layout`."""
+
+    categories: Sequence[str]
+    """Names. A seat's `category` is an index into them."""
+    sections: Sequence[StoredSection]
+
+
+def stored_layout(layout: dict[str, Any]) -> StoredLayout:
+    """Return the sections of the plan that `to_layout` stored, without making its seats."""
+    return StoredLayout(
+        tuple(name for name, _ in layout["categories"]),
+        tuple(StoredSection(section["slug"], section["name"], section["seats"]) for section in layout["sections"]),
     )
 
 
