@@ -389,7 +389,7 @@ def draft_plan_document(event_id: int) -> bytes:
             "category": [category_ids[category] for category in section.seats["category"]],
         }
         seats = zip(*(columns[name] for name in _DRAFT_COLUMNS), strict=True)
-        rows += [seat for seat in seats if seat[_DRAFT_COLUMNS.index("category")] is not None]
+        rows += [seat for seat, category in zip(seats, columns["category"], strict=True) if category is not None]
     return msgspec.json.encode(_plan_with(event, _draft_sections(event_id, layout), rows))
 
 
