@@ -430,6 +430,7 @@ class VipLinkAdmin(OrganizerScopedAdmin, accounts.SensitiveAdminMixin, NonAtomic
         return format_html("<code>{}</code>", vip_links.address_of(link, link.event.slug))
 
     @admin.action(description="Revoke these links", permissions=["revoke"])
+    @accounts.sensitive_action
     def revoke(self, request, queryset):
         revoked = 0
         for link in queryset.select_related(None):

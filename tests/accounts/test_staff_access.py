@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from io import StringIO
 from typing import Any
 
@@ -13,13 +14,16 @@ from django.test import Client
 from apps.accounts import security_log
 from apps.accounts.models import SecurityEvent, User
 from apps.kernel import clock
+from apps.orders.checkin import door_links
 from apps.orders.models import FeedKey, Order, WebhookEndpoint
 from apps.orders.payments.providers import sandbox
+from apps.queue.entries import vip_links
 from apps.reservations.facade import get_reservation
 from tests.support.accounts.credentials import LOG_IN, PASSWORD, AuthenticatorApp
 from tests.support.api_client import Api
 from tests.support.factories import hold, make_event
 from tests.support.orders.sale import buy
+from tests.support.queue.rooms import make_room
 
 LogIn = Callable[[User], Client]
 CONFIRM = "/accounts/confirm"
@@ -144,6 +148,27 @@ def test_keys_need_a_recent_authentication(late: Client, monkeypatch: pytest.Mon
     assert not WebhookEndpoint.objects.exists()
 
 
+def test_the_revocation_of_links_needs_a_recent_authentication(
+    late: Client, monkeypatch: pytest.MonkeyPatch, transactional_db: None
+) -> None:
+    event, now = make_room(), clock.now()
+    vip = vip_links.make_link(event.id, note="", hours=1, who="boss")
+    times = {"good_from": now, "good_until": now + timedelta(hours=1)}
+    door = door_links.make_link(event.id, name="Vera", door="North", who="staff:1", **times)
+    pages = {"/admin/queue/viplink/": vip, "/admin/orders/doorlink/": door}
+    for page, link in pages.items():
+        form = {"action": "revoke", "_selected_action": str(link.pk)}
+        assert late.post(page, form).url.startswith(CONFIRM)
+        link.refresh_from_db()
+        assert link.revoked_at is None
+    confirm(late, monkeypatch)
+    for page, link in pages.items():
+        assert late.post(page, {"action": "revoke", "_selected_action": str(link.pk), "why": "lost"}).status_code == 302
+        link.refresh_from_db()
+        assert link.revoked_at is not None
+    assert SecurityEvent.objects.filter(kind="staff_action", detail__startswith="revoke: ").count() == 2
+
+
 def test_a_wrong_password_confirms_nothing(late: Client) -> None:
     assert late.post(f"{CONFIRM}?next=/admin/", {"password": "guessed"}).status_code == 200
     assert late.post("/admin/orders/feedkey/add/", FEED_KEY).url.startswith(CONFIRM)
@@ -164,12 +189,14 @@ def test_the_log_has_log_ins_failures_and_log_outs_with_a_shortened_address(chie
 def test_reads_of_personal_data_are_recorded(chief: User, log_in: LogIn, transactional_db: None) -> None:
     order = buy(hold(make_event("concert"), seats=["hall-A-1"]))
     browser = log_in(chief)
-    for path in ("/admin/", "/admin/orders/order/", "/admin/orders/order/?p=0&o=-1", "/admin/events/event/"):
+    for path in ("/admin/", "/admin/events/event/", "/admin/events/event/?q=concert"):
         browser.get(path)
     assert not kinds(kind="personal_data_read")
     of_order = f"/admin/orders/order/{order.pk}"
     for path in (
         f"{of_order}/change/",
+        "/admin/orders/order/",
+        "/admin/orders/order/?p=0&o=-1",
         "/admin/orders/order/?q=ann",
         f"/admin/orders/order/?id={order.pk}",
         f"{of_order}/money/",

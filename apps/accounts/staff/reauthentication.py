@@ -36,14 +36,17 @@ def require_recent_authentication(request: HttpRequest) -> None:
         raise ReauthenticationRequired
 
 
-def record_staff_action(request: HttpRequest, detail: str) -> None:
-    """Write what a member of staff has done to the security log."""
-    security_log.record(request, security_log.Kind.STAFF_ACTION, request.user, detail=detail)
+def record_staff_action(request: HttpRequest | None, detail: str) -> None:
+    """Write what a member of staff, or without a request an operator's command, has done to the security log."""
+    user = None if request is None else request.user
+    security_log.record(request, security_log.Kind.STAFF_ACTION, user, detail=detail)
 
 
-def record_personal_data_read(request: HttpRequest, path: str) -> None:
-    """Write which page with personal data a member of staff has seen to the security log."""
-    security_log.record(request, security_log.Kind.PERSONAL_DATA_READ, request.user, detail=path)
+def record_personal_data_read(request: HttpRequest | None, what: str) -> None:
+    """Write which page with personal data a member of staff has seen, or without a request what an operator's command
+    has printed, to the security log."""
+    user = None if request is None else request.user
+    security_log.record(request, security_log.Kind.PERSONAL_DATA_READ, user, detail=what)
 
 
 def sensitive_action(action: Action) -> Action:

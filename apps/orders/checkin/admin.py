@@ -101,6 +101,7 @@ class DoorLinkAdmin(OrganizerScopedAdmin, accounts.SensitiveAdminMixin, NonAtomi
         return format_html("<code>{}</code>", door_links.link_url(link, link.event.slug))
 
     @admin.action(description="Revoke selected door links", permissions=["revoke"])
+    @accounts.sensitive_action
     def revoke(self, request, queryset):
         revoked = sum(door_links.revoke_link(link.pk, f"staff:{request.user.pk}") for link in queryset)
         messages.success(request, f"Revoked: {format_count(revoked, 'link')}.")

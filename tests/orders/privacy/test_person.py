@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
-from apps.accounts.models import User
+from apps.accounts.models import SecurityEvent, User
 from apps.events import facade as events
 from apps.events.models import Event
 from apps.kernel import clock
@@ -251,6 +251,19 @@ def test_what_is_still_needed_stays_and_is_named(concert: events.EventView) -> N
     assert (account.is_active, account.email) == (False, "")
     assert Order.objects.filter(email=EMAIL).count() == 0
     assert_audit_clean()
+
+
+def test_an_export_and_an_erasure_are_recorded_without_the_address(concert: events.EventView) -> None:
+    account = User.objects.create_user("ann", email=EMAIL)
+    call_command("person", EMAIL, "export", stdout=io.StringIO())
+    call_command("person", EMAIL, "erase", "--yes", stdout=io.StringIO())
+    call_command("person", "guest@example.org", "export", stdout=io.StringIO())
+    recorded = SecurityEvent.objects.filter(detail__startswith="manage.py person").order_by("pk")
+    assert list(recorded.values_list("kind", "detail")) == [
+        ("personal_data_read", f"manage.py person export, accounts: [{account.pk}]"),
+        ("staff_action", f"manage.py person erase, accounts: [{account.pk}]"),
+        ("personal_data_read", "manage.py person export, accounts: none"),
+    ]
 
 
 def test_without_a_confirmation_nothing_is_erased(concert: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:

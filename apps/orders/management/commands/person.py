@@ -32,13 +32,17 @@ class Command(BaseCommand):
         if "@" not in email:
             raise CommandError(f"{email!r} is not an email address")
         person = person_of_email(email)
+        # Without the address: the log outlasts an erasure.
+        recorded = f"manage.py person {options['action']}, accounts: {sorted(person.account_ids) or 'none'}"
         if options["action"] == "export":
+            accounts.record_personal_data_read(None, recorded)
             self.stdout.write(json.dumps(export.export_person(person), indent=2, ensure_ascii=False))
             return
         if not options["yes"]:
             self.stderr.write(f"This erases the personal data of {email} and cannot be undone.")
             if input("Type yes to continue: ").strip().lower() != "yes":
                 raise CommandError("nothing was erased")
+        accounts.record_staff_action(None, recorded)
         done = erasure.erase_person(person)
         self.stdout.write(f"erased: {len(done.orders)} orders, {done.entry_count} queue entries")
         if needed := erasure.find_needed(person):
