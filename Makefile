@@ -50,7 +50,7 @@ test-app: $(VENV)/.tests ## Run every test of one app: make test-app APP=orders
 tour: $(VENV)/.tests ## Take the pictures of docs/tour.md again (TOUR=checkout,order takes only these)
 	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m pytest -q -p no:xdist --show-capture=no tests/browser/tour/pictures.py
 
-bench: $(VENV)/.bench ## Measure every ratio of docs/performance.md, within 25 minutes (BENCH_ARGS="--rows 1,3" narrows it)
+bench: $(VENV)/.bench ## Measure every ratio of docs/performance.md, in about half an hour (BENCH_ARGS="--rows 1,3" narrows it)
 	@exec env -u DJANGO_SETTINGS_MODULE $(RUN) -m benchmarks.suite $(BENCH_ARGS)
 
 bench-full: $(VENV)/.bench ## Run the benchmarks with more and longer rounds
