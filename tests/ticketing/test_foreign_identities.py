@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from django.contrib.auth.models import Permission
@@ -15,12 +16,13 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from apps.accounts.models import User
-from apps.accounts.tokens.account_tokens import AccessToken
+from apps.accounts.tokens.account_tokens import AccessToken, RefreshToken
 from apps.events import facade as events
 from apps.kernel import clock, rate_limits
 from apps.orders import access
 from apps.orders.checkin import door_links
 from apps.orders.models import Invoice, Order, Payment, ReturnPolicy, Ticket, TransferPolicy
+from apps.queue.entries import vip_links
 from apps.queue.identity.caller import VISITOR_COOKIE, visitor_id_of_secret
 from apps.queue.models import QueueEntry
 from apps.reservations.models import Reservation, ReservationLine
@@ -128,6 +130,15 @@ def read_states(owners: list[Owner]) -> dict[str, list[Any]]:
     return found
 
 
+def cookies_after(*links: str) -> dict[str, str]:
+    """Return the cookies of a browser that has opened these links of mails."""
+    browser = Client(headers=SAME_ORIGIN)
+    for link in links:
+        parts = urlsplit(link)
+        assert browser.get(f"{parts.path}?{parts.query}").status_code < 400
+    return {name: morsel.value for name, morsel in browser.cookies.items()}
+
+
 def identities(owners: list[Owner], shows: list[events.EventView]) -> list[Identity]:
     """Two of every kind."""
     found: list[Identity] = []
@@ -145,10 +156,15 @@ def identities(owners: list[Owner], shows: list[events.EventView]) -> list[Ident
             found.append(Identity(f"session of {owner.name}", own, own, user=owner.account))
         found.append(Identity(f"token of {owner.name}", own, own, token=owner.token))
         found.append(Identity(f"order key of {owner.name}", own, nothing, key=access.link_key(owner.order.pk)))
-        opened = Client().get(f"/orders/{owner.order.pk}/?key={access.link_key(owner.order.pk)}")
-        cookie = {access.COOKIE: opened.cookies[access.COOKIE].value}
+        cookie = cookies_after(access.order_link(owner.order.pk))
         found.append(Identity(f"order cookie of {owner.name}", own, nothing, cookie))
-        found.append(Identity(f"ticket secret of {owner.name}", nothing, nothing))
+        confirmed = cookies_after(access.order_link(owner.order.pk), access.confirmation_url(owner.order.pk))
+        found.append(Identity(f"confirmed mailbox of {owner.name}", own, own, confirmed))
+        returnable = cookies_after(access.return_link(owner.order.pk, clock.now() + timedelta(days=1)))
+        found.append(Identity(f"return link of {owner.name}", own, own, returnable))
+        if owner.account is not None:
+            refresh = str(RefreshToken.for_user(owner.account))
+            found.append(Identity(f"refresh token of {owner.name}", nothing, nothing, token=refresh))
     for show in shows:
         buyers = frozenset(owner.name for owner in owners if owner.event.id == show.id)
         now = clock.now()
@@ -157,6 +173,9 @@ def identities(owners: list[Owner], shows: list[events.EventView]) -> list[Ident
         )
         key = door_links.link_url(link, show.slug).rpartition("=")[2]
         found.append(Identity(f"door of {show.slug}", buyers, buyers, {f"door-{show.id}": key}))
+        vip = vip_links.make_link(show.id, note="", hours=1, who="staff:1")
+        token = vip_links.address_of(vip, show.slug).rpartition("/")[2]
+        found.append(Identity(f"VIP link of {show.slug}", nothing, nothing, token=token))
         feed_key, _ = make_feed_key(show)
         found.append(Identity(f"feed key of {show.slug}", buyers, nothing, token=feed_key))
         staff = User.objects.create_user(f"staff-{show.slug}", is_staff=True)
