@@ -47,7 +47,7 @@ class SiteTurns:
     def __init__(self, per_address: int) -> None:
         self._per_address = per_address
         # Of each address and each /48 with requests. The requests hold the only references.
-        self._lines: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
     async def turn(self, address: str) -> AsyncIterator[Turn | None]:
@@ -58,15 +58,15 @@ class SiteTurns:
             yield None
             return
         most = self._per_address * factor_of(address)
-        lines = [self._line_of(subject, most)]
+        semaphores = [self._semaphore_of(subject, most)]
         if site := limits.site_of(subject):
-            lines.append(self._line_of(site, SITE_FACTOR * most))
+            semaphores.append(self._semaphore_of(site, SITE_FACTOR * most))
         with ExitStack() as held:
             try:
                 async with asyncio.timeout(WAIT_SECONDS_MAX):
-                    for line in lines:
-                        await line.acquire()
-                        held.callback(line.release)
+                    for semaphore in semaphores:
+                        await semaphore.acquire()
+                        held.callback(semaphore.release)
             except TimeoutError:
                 raise Busy("Too many requests of your address are waiting.") from None
             turn = Turn(held)
@@ -75,8 +75,8 @@ class SiteTurns:
             finally:
                 turn.end()
 
-    def _line_of(self, client: str, size: int) -> asyncio.Semaphore:
-        found = self._lines.get(client)
+    def _semaphore_of(self, client: str, size: int) -> asyncio.Semaphore:
+        found = self._semaphores.get(client)
         if found is None:
-            found = self._lines[client] = asyncio.Semaphore(size)
+            found = self._semaphores[client] = asyncio.Semaphore(size)
         return found

@@ -38,15 +38,17 @@ def require_recent_authentication(request: HttpRequest) -> None:
 
 def record_staff_action(request: HttpRequest | None, detail: str) -> None:
     """Write what a member of staff, or without a request an operator's command, has done to the security log."""
-    user = None if request is None else request.user
-    security_log.record(request, security_log.Kind.STAFF_ACTION, user, detail=detail)
+    _record(request, security_log.Kind.STAFF_ACTION, detail)
 
 
 def record_personal_data_read(request: HttpRequest | None, what: str) -> None:
     """Write which page with personal data a member of staff has seen, or without a request what an operator's command
     has printed, to the security log."""
-    user = None if request is None else request.user
-    security_log.record(request, security_log.Kind.PERSONAL_DATA_READ, user, detail=what)
+    _record(request, security_log.Kind.PERSONAL_DATA_READ, what)
+
+
+def _record(request: HttpRequest | None, kind: security_log.Kind, detail: str) -> None:
+    security_log.record(request, kind, None if request is None else request.user, detail=detail)
 
 
 def sensitive_action(action: Action) -> Action:

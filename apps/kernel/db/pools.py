@@ -25,8 +25,6 @@ _KEEPALIVE_OPTIONS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
-
-
 _use_generic_plans = sql.load("apps.kernel", "use_generic_plans")
 
 

@@ -73,7 +73,7 @@ async def waiting_site(turns_per_address: int) -> AsyncIterator[WaitingSite]:
     yield site
     gc.collect()  # A refused request leaves its frames to the collector.
     assert not site.forwarder._slots
-    assert not site.forwarder._turns._lines
+    assert not site.forwarder._turns._semaphores
     await site.forwarder.close()
     server.close()
 
