@@ -20,6 +20,7 @@ from django.conf import settings
 
 _FOLDER = Path(__file__).parent
 _TEMPLATES = _FOLDER / "templates"
+_DATA = "data.json"
 _LONG_WORD = re.compile(r"\S{25,}")
 _PIECE = re.compile(r"(.{12})(?=.)")
 # Control characters except line breaks; marks that override the direction of the text after them.
@@ -65,7 +66,9 @@ def render(template: str, data: Mapping[str, Any], *, images: Sequence[str] = ()
 def _compile(template: str, data: Mapping[str, Any], images: Sequence[str], simplify: Callable[[str], str]) -> bytes:
     encoded = json.dumps({**_printable(data, simplify), "images": list(images)}, ensure_ascii=False)
     try:
-        pdf = _compiler(template).compile(format="pdf", sys_inputs={"data": encoded})
+        # The annotations lack what the library documents: several files by name.
+        files: Any = {**_files(template), _DATA: encoded.encode()}
+        pdf = _compiler(template).compile(files, format="pdf")
     except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
     except BaseException as error:
@@ -80,9 +83,18 @@ def _compiler(template: str) -> typst.Compiler:
     """Return this thread's compiler of the template: a compiler serves one call at a time."""
     found = _compilers.__dict__.get(template)
     if found is None:
-        found = typst.Compiler(_TEMPLATES / f"{template}.typ", root=_TEMPLATES, font_paths=_fonts())
+        files: Any = {**_files(template), _DATA: b"{}"}
+        found = typst.Compiler(files, root=_TEMPLATES, font_paths=_fonts())
         _compilers.__dict__[template] = found
     return found
+
+
+@cache
+def _files(template: str) -> Mapping[str, bytes]:
+    """Return the sources of the template, by name. The data are one more file beside them: as `sys.inputs` they would
+    be part of what each source is evaluated with, so every document would evaluate all sources again."""
+    paths = {"main": f"{template}.typ", "brand.typ": "brand.typ"}
+    return {name: (_TEMPLATES / path).read_bytes() for name, path in paths.items()}
 
 
 @cache

@@ -6,7 +6,7 @@ import os
 import random
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -147,11 +147,11 @@ def test_a_panic_without_end_is_an_ordinary_error(monkeypatch: pytest.MonkeyPatc
         pass
 
     class Panicking:
-        def compile(self, **kwargs: Any) -> bytes:
-            tried.append(kwargs["sys_inputs"]["data"])
+        def compile(self, files: Mapping[str, bytes], **kwargs: Any) -> bytes:
+            tried.append(files["data.json"])
             raise Panic
 
-    tried: list[str] = []
+    tried: list[bytes] = []
     monkeypatch.setattr(renderer, "_compiler", lambda template: Panicking())
     with pytest.raises(renderer.RendererPanicked):
         renderer.render("tickets", {"name": "e\u0301\u20e3 \u05d1"})
