@@ -18,6 +18,8 @@ import requests
 
 from tests.processes.contract import sale_state
 from tests.support.databases import database_url
+from tests.support.factories import assert_audit_clean
+from tests.support.orders.sale import deliver_outbox
 from tests.support.servers import CHECKOUT
 from tests.support.web_processes import WAIT_SECONDS_MAX, Web, web
 
@@ -102,6 +104,8 @@ def test_every_response_is_the_one_that_the_document_describes(server: Web, tmp_
     print(run.stdout)
     assert run.returncode == 0, run.stdout[-8_000:] + run.stderr[-2_000:]
     assert int(re.findall(r"(\d+) generated", run.stdout)[-1]) > CALLS_MIN
+    deliver_outbox()
+    assert_audit_clean()
 
 
 def test_addresses_of_operators_refuse_other_methods(server: Web) -> None:
