@@ -493,6 +493,7 @@ DEPLOYMENT_VIOLATIONS = deployment_rules.find_violations(
     allow_sandbox=env.bool("ALLOW_SANDBOX", default=False),
     email_url=env.str("EMAIL_URL", default=""),
     secret_key=_secret_key,
+    secret_key_fallbacks=SECRET_KEY_FALLBACKS,
     debug=DEBUG,
 )
 

@@ -12,6 +12,7 @@ SAFE: dict[str, Any] = {
     "allow_sandbox": False,
     "email_url": "smtp://mail.example",
     "secret_key": "k" * 32,
+    "secret_key_fallbacks": ["o" * 32],
     "debug": False,
 }
 
@@ -33,6 +34,8 @@ def test_safe_settings_have_no_violation() -> None:
         ({"email_url": ""}, ["EMAIL_URL"]),
         ({"secret_key": "k" * 31}, ["SECRET_KEY"]),
         ({"secret_key": "é" * 16}, []),
+        ({"secret_key_fallbacks": ["o" * 32, "p" * 31]}, ["SECRET_KEY_FALLBACKS"]),
+        ({"secret_key_fallbacks": []}, []),
         ({"debug": True}, ["DEBUG=0"]),
         ({"payment_provider": "", "email_url": "", "secret_key": "k"}, ["PAYMENT_PROVIDER", "EMAIL_URL", "SECRET_KEY"]),
         ({"payment_provider": "", "allow_sandbox": True}, []),
@@ -50,10 +53,15 @@ def test_the_demo_needs_none_of_them() -> None:
         "payment_provider": "",
         "email_url": "",
         "secret_key": "k",
+        "secret_key_fallbacks": ["o"],
         "debug": True,
     }
     assert named(**demo) == []
 
 
 def test_a_violation_shows_no_value() -> None:
-    assert "hidden" not in " ".join(find_violations(**SAFE | {"secret_key": "hidden", "payment_provider": "sandbox"}))
+    assert "hidden" not in " ".join(
+        find_violations(
+            **SAFE | {"secret_key": "hidden", "secret_key_fallbacks": ["hidden"], "payment_provider": "sandbox"}
+        )
+    )
