@@ -13,6 +13,7 @@ from django.http import HttpRequest
 from apps.accounts.pages import mail
 from apps.accounts.security_log import Kind, record
 from apps.accounts.tokens import versions
+from apps.kernel.cli import get_os_username
 from apps.kernel.http import client_address
 from apps.kernel.models import TokenKey
 
@@ -82,4 +83,4 @@ def _on_recovery_codes(request: HttpRequest, user: Any, **kwargs: Any) -> None:
 
 def _on_token_key(instance: TokenKey, **kwargs: Any) -> None:
     state = "dropped" if instance.dropped_at is not None else "published"
-    record(None, Kind.STAFF_ACTION, detail=f"token key {instance.key_id} {state}")
+    record(None, Kind.STAFF_ACTION, detail=f"token key {instance.key_id} {state} by {get_os_username()}")

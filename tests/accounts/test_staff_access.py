@@ -14,6 +14,7 @@ from django.test import Client
 from apps.accounts import security_log
 from apps.accounts.models import SecurityEvent, User
 from apps.kernel import clock
+from apps.kernel.cli import get_os_username
 from apps.orders.checkin import door_links
 from apps.orders.models import FeedKey, Order, WebhookEndpoint
 from apps.orders.payments.providers import sandbox
@@ -233,3 +234,16 @@ def test_an_operator_resets_the_second_factors(
     assert "reset_mfa" in entry.detail
     with pytest.raises(CommandError, match="No account is named"):
         call_command("reset_mfa", "unknown@example.org")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_changes_of_token_keys_name_their_operator() -> None:
+    output = StringIO()
+    call_command("rotate_token_key", stdout=output)
+    key_id = output.getvalue().split()[0]
+    call_command("rotate_token_key", "--drop", key_id, stdout=output)
+    details = list(
+        SecurityEvent.objects.filter(detail__contains=key_id).order_by("pk").values_list("detail", flat=True)
+    )
+    operator = get_os_username()
+    assert details == [f"token key {key_id} published by {operator}", f"token key {key_id} dropped by {operator}"]

@@ -1,6 +1,5 @@
 """Remove all second factors of an account whose owner has lost them, and log it out everywhere."""
 
-import getpass
 from typing import Any
 
 from allauth.mfa.models import Authenticator
@@ -9,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from apps.accounts import security_log
 from apps.accounts.models import User, account_name
 from apps.accounts.tokens import versions
+from apps.kernel.cli import get_os_username
 from apps.kernel.db import transactions
 
 
@@ -25,14 +25,6 @@ class Command(BaseCommand):
         with transactions.write():
             deleted, _ = Authenticator.objects.filter(user=user).delete()
             versions.raise_version(user)
-            detail = f"{deleted} removed by the command reset_mfa, run by {_operator()}"
+            detail = f"{deleted} removed by the command reset_mfa, run by {get_os_username()}"
             security_log.record(None, security_log.Kind.SECOND_FACTOR_RESET, user, detail=detail)
         self.stdout.write(f"{user.username}: {deleted} second factors removed; all sessions and tokens have ended.")
-
-
-def _operator() -> str:
-    """Return the system user that runs the command."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "an unknown system user"

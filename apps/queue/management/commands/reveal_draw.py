@@ -1,12 +1,12 @@
 """manage.py reveal_draw: runs the draw of a closed lobby manually."""
 
-import getpass
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from apps.events import facade as events
 from apps.kernel import clock
+from apps.kernel.cli import get_os_username
 from apps.queue.errors import ActRefused
 from apps.queue.lobby import beacon
 from apps.queue.lobby import draw as lobby_draw
@@ -46,7 +46,7 @@ class Command(BaseCommand):
         self.stdout.write(f"{event.slug}: {self._stage(Draw.objects.get(pk=event.id))}")
 
     def _submit_beacon_signature(self, event_id: int, options: dict[str, Any]) -> None:
-        by = {"who": getpass.getuser(), "why": options["why"]}
+        by = {"who": get_os_username(), "why": options["why"]}
         try:
             signed = beacon.parse_signature(options["beacon"], options["previous"])
             lobby_draw.submit_beacon_signature(event_id, signed, **by)
