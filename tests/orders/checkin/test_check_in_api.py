@@ -11,7 +11,7 @@ from django.test import Client
 
 from apps.accounts.tokens.account_tokens import RefreshToken
 from apps.kernel import clock
-from apps.orders.checkin import door_links
+from apps.orders.checkin import api_views, door_links
 from apps.orders.models import DoorLink, Ticket, TicketScan
 from tests.support.api_client import assert_problem
 from tests.support.factories import assert_audit_clean, hold, make_event
@@ -241,6 +241,26 @@ def test_a_door_link_ends_with_its_period_and_when_it_is_revoked(concert, ticket
     assert (refused.status_code, refused.json()["type"]) == (403, "door-closed")
     assert "was revoked" in refused.json()["detail"]
     assert not TicketScan.objects.exists()
+
+
+def test_a_link_that_is_revoked_during_a_batch_decides_no_further_scan(concert, ticket, monkeypatch) -> None:
+    made = link(concert)
+    volunteer = at_door(concert, made)
+    decide = api_views.scan
+
+    def decide_and_revoke(*args: Any, **kwargs: Any) -> Any:
+        answer = decide(*args, **kwargs)
+        door_links.revoke_link(made.pk, "staff:1")
+        return answer
+
+    monkeypatch.setattr(api_views, "scan", decide_and_revoke)
+    scans = [{"scan_id": f"scan-000{number}", "code": ticket.code} for number in range(3)]
+    refused = send(volunteer, SAME_ORIGIN, f"{PATH}/batch", scans=scans)
+    assert (refused.status_code, refused.json()["type"]) == (403, "door-closed")
+    assert [row.scan_id for row in TicketScan.objects.all()] == ["scan-0000"]
+    # The phone keeps all of them, and another link gets the same answer.
+    again = send(at_door(concert, link(concert)), SAME_ORIGIN, f"{PATH}/batch", scans=scans[:1])
+    assert [one["answer"]["outcome"] for one in again.json()["answers"]] == ["welcome"]
 
 
 def test_a_door_link_with_one_changed_letter_is_refused(concert) -> None:
