@@ -65,7 +65,9 @@ SECRET_KEY_IS_SET = bool(_secret_key)
 SECRET_KEY = _secret_key or f"unset-{secrets.token_urlsafe(48)}"
 # Earlier values of SECRET_KEY, which still verify what they signed (docs/operations/token-keys.md).
 SECRET_KEY_FALLBACKS = [key for key in env.list("SECRET_KEY_FALLBACKS", default=[]) if key]
-SITE_URL = env.str("SITE_URL", default=_state.get("site_url", "http://localhost:8000"))
+SITE_URL = settings_parser.parse_site_url(
+    "SITE_URL", env.str("SITE_URL", default=_state.get("site_url", "http://localhost:8000"))
+)
 _secure = urlsplit(SITE_URL).scheme == "https"
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=[urlsplit(SITE_URL).hostname, "localhost", "127.0.0.1", "[::1]"])
 CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])

@@ -9,6 +9,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 DATABASE_FORM = "postgres://user:password@host:port/name"
 REDIS_FORM = "redis://:password@host:port/0"
+SITE_FORM = "https://tickets.example.org"
 HOOK_FORM = "http://host:port/path"
 NETWORK_FORM = "10.1.2.3, 10.0.0.0/8 or fd00::/8"
 KEYS_FORM = "kid:secret,kid:secret"
@@ -38,6 +39,13 @@ def parse_redis_url(variable: str, value: str) -> str:
     """Return the value if it is the URL of a Redis server. Raises InvalidSetting."""
     if not _check_url(variable, value, ("redis", "rediss"), REDIS_FORM).hostname:
         raise InvalidSetting(f"{variable} must look like {REDIS_FORM}; it names no host")
+    return value
+
+
+def parse_site_url(variable: str, value: str) -> str:
+    """Return the value if it is an HTTP URL. Raises InvalidSetting."""
+    if not _check_url(variable, value, ("http", "https"), SITE_FORM).hostname:
+        raise InvalidSetting(f"{variable} must look like {SITE_FORM}; it names no host")
     return value
 
 

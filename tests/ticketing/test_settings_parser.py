@@ -7,6 +7,7 @@ from ticketing.settings_parser import (
     parse_bearer_token,
     parse_database_url,
     parse_redis_url,
+    parse_site_url,
     parse_token_keys,
 )
 
@@ -53,6 +54,21 @@ def test_an_invalid_database_url_is_refused_with_the_name_of_its_variable(value:
 def test_an_invalid_redis_url_is_refused_with_the_name_of_its_variable(value: str) -> None:
     with pytest.raises(InvalidSetting, match=r"^REDIS_URL must look like redis://:password@host") as refused:
         parse_redis_url("REDIS_URL", value)
+    assert "hidden" not in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["https://tickets.example", "http://localhost:8000", "HTTPS://tickets.example/"])
+def test_a_valid_site_url_is_returned_unchanged(value: str) -> None:
+    assert parse_site_url("SITE_URL", value) == value
+
+
+@pytest.mark.parametrize(
+    "value", ["", "tickets.example", "tickets.example:443", "ftp://hidden", "https:/hidden", "https://", "https://:443"]
+)
+def test_a_site_url_without_scheme_or_host_is_refused(value: str) -> None:
+    """Without https:// the rules for a deployment would not apply."""
+    with pytest.raises(InvalidSetting, match=r"^SITE_URL must look like https://tickets.example.org") as refused:
+        parse_site_url("SITE_URL", value)
     assert "hidden" not in str(refused.value)
 
 
