@@ -335,9 +335,11 @@ ADDRESS_STREAMS_MAX = _count("ADDRESS_STREAMS_MAX", "500")
 ADDRESS_CAPS_RAISED = settings_parser.parse_factors("ADDRESS_CAPS_RAISED", env.list("ADDRESS_CAPS_RAISED", default=[]))
 # The processes that share these caps. `ticketing.server.run` sets it to the number of its workers.
 WEB_WORKERS = _count("WEB_WORKERS", "1")
+# The threads of each process of `site`, of which downloads leave one to pages.
+SITE_THREADS = _count("SITE_THREADS", "2")
 # The threads of all processes of `site`, of which an address occupies few at once. By default there are as many
 # processes of `site` as of `web`.
-SITE_THREADS_MAX = _count("SITE_WORKERS", str(WEB_WORKERS)) * _count("SITE_THREADS", "2")
+SITE_THREADS_MAX = _count("SITE_WORKERS", str(WEB_WORKERS)) * SITE_THREADS
 # Requests per second and burst, per address and per token. They allow five hundred buyers behind one address.
 RATE_LIMITS = {
     kind: (_rate(f"RATE_LIMIT_{name}_ADDRESS", of_address), _rate(f"RATE_LIMIT_{name}_TOKEN", of_token))

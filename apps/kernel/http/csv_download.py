@@ -4,8 +4,8 @@ Spreadsheets of some locales separate cells by semicolons or tabs. They split `x
 within quotes, because to them only a row's first quote begins a cell. So the text after such a character is treated
 like a cell.
 
-A file is written in memory before it is sent, so that a client that reads slowly occupies no thread of the site and
-keeps no other from its download.
+A file is written in memory before it is sent, so that a client that reads slowly occupies no thread of the site. The
+files that a process writes leave one of its threads to pages; accounts get their files in turns.
 """
 
 import csv
@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.cache import patch_vary_headers
@@ -24,8 +25,15 @@ from apps.kernel.form_fields.invisible_characters import first_visible
 from apps.kernel.http import problems
 from apps.kernel.http.compression import request_takes_gzip
 
-WRITING_MAX = 4
-"""Files that a process writes at once, each for another account."""
+
+def writing_max(threads: int) -> int:
+    """Return how many files a process with so many threads writes at once, each for another account: at least one."""
+    return max(1, threads - 1)
+
+
+WRITING_MAX = writing_max(settings.SITE_THREADS)
+TURN_SECONDS = 20.0
+"""How long an account that was refused comes before those that asked after it."""
 WRITE_SECONDS_MAX = 45.0
 """Less than the silence after which `web` gives a request up (SILENCE_SECONDS_MAX)."""
 FILE_BYTES_MAX = 32 * 1024 * 1024
@@ -98,6 +106,8 @@ def csv_file(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> bytes:
 _lock = threading.Lock()
 _accounts: set[Hashable] = set()
 """The accounts for which this process writes a file."""
+_turns: dict[Hashable, float] = {}
+"""The accounts that were refused for lack of a place, in order, and when they last asked."""
 
 
 @contextmanager
@@ -106,14 +116,24 @@ def _writing(account: Hashable) -> Iterator[None]:
     with _lock:
         if account in _accounts:
             raise problems.Busy("Another file is being prepared for you. Try again in a moment.")
-        if len(_accounts) >= WRITING_MAX:
-            raise problems.Busy("Other files are being prepared. Try again in a moment.")
-        _accounts.add(account)
+        _take_place(account, time.monotonic())
     try:
         yield
     finally:
         with _lock:
             _accounts.remove(account)
+
+
+def _take_place(account: Hashable, now: float) -> None:
+    """Take a place for the account, under the lock; those that are ahead of it keep theirs. Raises problems.Busy."""
+    for other in [other for other, asked_at in _turns.items() if now - asked_at > TURN_SECONDS]:
+        del _turns[other]
+    ahead = list(_turns).index(account) if account in _turns else len(_turns)
+    if len(_accounts) + ahead >= WRITING_MAX:
+        _turns[account] = now
+        raise problems.Busy("Other files are being prepared. Try again in a moment.")
+    _turns.pop(account, None)
+    _accounts.add(account)
 
 
 def _write(lines: Iterator[str], *, is_compressed: bool) -> bytes:

@@ -3,10 +3,10 @@
 import csv
 import gzip
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from io import StringIO
 
 import pytest
+from django.conf import settings
 from django.http.response import HttpResponseBase
 from django.test import RequestFactory
 
@@ -62,22 +62,56 @@ def download(
     return respond_with_csv(request, account, "orders.csv", header, rows)
 
 
-def test_each_account_has_one_file_at_a_time_and_keeps_no_other_from_one() -> None:
+@pytest.fixture(autouse=True)
+def no_turns() -> Iterator[None]:
+    csv_download._turns.clear()
+    yield
+    csv_download._turns.clear()
+
+
+@pytest.mark.parametrize(("threads", "expected"), [(1, 1), (2, 1), (4, 3)])
+def test_files_leave_a_thread_of_the_process_to_pages(threads: int, expected: int) -> None:
+    assert csv_download.writing_max(threads) == expected
+    assert csv_download.writing_max(settings.SITE_THREADS) == csv_download.WRITING_MAX
+
+
+def test_each_account_has_one_file_at_a_time_and_all_together_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ann's file is being written while the others ask."""
+    monkeypatch.setattr(csv_download, "WRITING_MAX", 2)
 
     def rows() -> Iterator[Sequence[Cell]]:
         with pytest.raises(problems.Busy):
             download("ann", [])
         assert download("ben", [[1]]).content.endswith(b'"1"\r\n')  # type: ignore[attr-defined]
-        with ExitStack() as others:
-            for number in range(csv_download.WRITING_MAX - 1):
-                others.enter_context(csv_download._writing(number))
-            with pytest.raises(problems.Busy):
-                download("ben", [])
+        with csv_download._writing("ben"), pytest.raises(problems.Busy):
+            download("cleo", [])
         yield [2]
 
     assert b'"2"' in download("ann", rows()).content  # type: ignore[attr-defined]
-    assert b'"3"' in download("ann", [[3]]).content, "her place is free once the file is written"  # type: ignore[attr-defined]
+    assert b'"3"' in download("cleo", [[3]]).content, "a place is free once the file is written"  # type: ignore[attr-defined]
+
+
+def test_an_account_that_was_refused_comes_before_those_that_asked_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ann and her colleague Cleo ask for files all the time."""
+    monkeypatch.setattr(csv_download, "WRITING_MAX", 1)
+    with csv_download._writing("ann"):
+        for account in ("ben", "cleo"):
+            with pytest.raises(problems.Busy):
+                download(account, [])
+    for account in ("ann", "cleo"):
+        with pytest.raises(problems.Busy):
+            download(account, [])
+    assert download("ben", [])
+    assert download("cleo", [])
+    assert download("ann", [])
+
+
+def test_an_account_that_does_not_ask_again_loses_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_download, "WRITING_MAX", 1)
+    with csv_download._writing("ann"), pytest.raises(problems.Busy):
+        download("ben", [])
+    monkeypatch.setattr(csv_download, "TURN_SECONDS", -1.0)
+    assert download("ann", [])
 
 
 def test_a_file_that_fails_leaves_its_place() -> None:
