@@ -26,6 +26,8 @@ from typing import Any
 
 PATIENCE_SECONDS = 3.0
 """Responses are awaited this long after the last arrival."""
+OPENED_AT_ONCE = 100
+_FIRST_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 LATE_SECONDS = 1.0
 """If the generator itself is this late, the measurement is invalid."""
 
@@ -98,10 +100,7 @@ def run(port: int, rate: float, seconds: float, connections: int, requests: Sequ
         seconds = due[-1]
     sockets = {}
     poller = select.epoll()
-    for _ in range(connections):
-        one = socket.create_connection(("127.0.0.1", port))
-        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        one.setblocking(False)
+    for one in _connect(port, connections):
         sockets[one.fileno()] = one
         poller.register(one.fileno(), select.EPOLLIN)
     timer = _Timer()
@@ -176,6 +175,27 @@ def run(port: int, rate: float, seconds: float, connections: int, requests: Sequ
         "good_p99_ms": part(good, 0.99),
         "generator_share": cpu / seconds,
     }
+
+
+def _connect(port: int, count: int) -> list[socket.socket]:
+    """Open connections, and wait until the server has answered a request on each: otherwise the first arrivals would
+    wait until it has accepted them."""
+    opened: list[socket.socket] = []
+    while len(opened) < count:
+        group = [socket.create_connection(("127.0.0.1", port)) for _ in range(min(OPENED_AT_ONCE, count - len(opened)))]
+        for one in group:
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            one.sendall(_FIRST_REQUEST)
+        for one in group:
+            data = b""
+            while status_of(data) is None:
+                received = one.recv(65_536)
+                if not received:
+                    raise ConnectionError("the server closed a new connection")
+                data += received
+            one.setblocking(False)
+        opened += group
+    return opened
 
 
 def status_of(data: bytes) -> int | None:
