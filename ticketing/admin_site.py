@@ -11,10 +11,13 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.urls import path, reverse
+from django.views.decorators.http import require_http_methods
 
 from ticketing.admin_navigation import Shown, groups_for
 
-_PERSONAL_DATA = ("orders_", "queue_queueentry_", "reservations_reservation_", "accounts_")
+_PERSONAL_DATA = (
+    "orders_", "queue_queueentry_", "reservations_reservation_", "reservations_purchasecap_", "accounts_",
+)  # fmt: skip
 """Beginnings of the names of pages that show personal data."""
 
 
@@ -85,7 +88,9 @@ class StaffSite(AdminSite):
         # Imported here for the same reason.
         from ticketing import admin_errors
 
-        return super().admin_view(_record_reads(admin_errors.refuse_invalid_input(view)), cacheable)
+        checked = admin_errors.refuse_invalid_input(view)
+        # Django's views of lists and rows show them for every method.
+        return super().admin_view(require_http_methods(["GET", "HEAD", "POST"])(_record_reads(checked)), cacheable)
 
     def index(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> Any:
         # Imported here for the same reason.
@@ -114,7 +119,8 @@ def _record_reads(view: Any) -> Any:
         match = request.resolver_match
         name = match.url_name or "" if match is not None else ""
         shows = name.startswith(_PERSONAL_DATA) and not name.endswith("_add")
-        if shows and request.method == "GET" and response.status_code == 200:
+        # A form that was refused shows its page again.
+        if shows and response.status_code == 200:
             # Imported here, because this module is imported before the apps' models are loaded.
             from apps.accounts import facade as accounts
 

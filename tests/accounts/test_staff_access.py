@@ -201,9 +201,23 @@ def test_reads_of_personal_data_are_recorded(chief: User, log_in: LogIn, transac
         "/admin/orders/order/?q=ann",
         f"/admin/orders/order/?id={order.pk}",
         f"{of_order}/money/",
+        "/admin/reservations/purchasecap/",
     ):
         assert browser.get(path).status_code == 200
         assert SecurityEvent.objects.filter(kind="personal_data_read").first().detail == path
+
+
+@pytest.mark.parametrize("method", ["post", "options", "put", "delete", "trace"])
+def test_no_method_reads_personal_data_unrecorded(
+    chief: User, log_in: LogIn, transactional_db: None, method: str
+) -> None:
+    order = buy(hold(make_event("concert"), seats=["hall-A-1"]))
+    browser = log_in(chief)
+    for path in ("/admin/orders/order/", f"/admin/orders/order/{order.pk}/change/"):
+        response = getattr(browser, method)(path)
+        shown = order.email in response.content.decode()
+        assert shown == SecurityEvent.objects.filter(kind="personal_data_read", detail=path).exists()
+        assert not shown or method == "post"
 
 
 def test_the_log_is_read_only_and_has_an_end(chief: User, log_in: LogIn, settings: Any) -> None:
