@@ -93,13 +93,14 @@ def values_of(event: EventView, kind: str) -> dict[str, Any]:
     return {name: known[name] for name in FIELDS[kind]}
 
 
-def complete(event: EventView, kind: str, wanted: Mapping[str, Any]) -> dict[str, Any]:
+def complete(event: EventView, kind: str, wanted: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """Return all values of the kind after the change. With a new start, the doors, the end, and the end of sales if
     that is still to come, move by the same time unless they are wanted too."""
     after = values_of(event, kind) | dict(wanted)
     if kind == Kind.SCHEDULE:
-        moved = after["starts_at"] - event.starts_at
-        for name in ("doors_at", "ends_at", "closes_at"):
+        moved, closes_at = after["starts_at"] - event.starts_at, event.policy.closes_at
+        has_sale_ended = closes_at is not None and closes_at <= now
+        for name in ("doors_at", "ends_at") if has_sale_ended else ("doors_at", "ends_at", "closes_at"):
             if name not in wanted and after[name] is not None:
                 after[name] += moved
     return after

@@ -131,7 +131,7 @@ def _proposal(
     unknown = wanted.keys() - FIELDS[kind]
     if unknown:
         raise problems.Invalid({sorted(unknown)[0]: "cannot be changed here"})
-    before, after = values_of(event, kind), complete(event, kind, wanted)
+    before, after = values_of(event, kind), complete(event, kind, wanted, now)
     return Proposal(event, kind, before, after, now, message.strip(), who, why, return_days)
 
 

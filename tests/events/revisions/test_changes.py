@@ -56,6 +56,15 @@ def test_a_new_start_moves_doors_end_and_end_of_sales_by_the_same_time() -> None
     assert datetime.fromisoformat(made.after["starts_at"]) == starts_at + week
 
 
+def test_a_new_start_does_not_reopen_a_sale_that_has_ended() -> None:
+    event = make_event(starts_at=in_days(30), opens_at=in_days(-2), closes_at=in_days(1))
+    closed_at, starts_at = in_days(-1), in_days(37)
+    OnSale.objects.filter(event_id=event.id).update(closes_at=closed_at)
+    change(event, Kind.SCHEDULE, starts_at=starts_at)
+    after = events.get_event_by_id(event.id)
+    assert (after.starts_at, after.policy.closes_at) == (starts_at, closed_at)
+
+
 def test_only_what_is_named_changes_and_a_change_to_the_same_values_is_none() -> None:
     event = make_event()
     assert service.change_event(event.id, Kind.LIMITS, {"hold_seconds": event.policy.hold_seconds}, **BY) is None
