@@ -10,7 +10,7 @@ import pytest
 from tests.support.servers import environment_without_run
 from ticketing.devserver.ports import free_port
 
-RUN_SECONDS_MAX = 60
+RUN_SECONDS_MAX = 180
 
 
 def manage(checkout: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

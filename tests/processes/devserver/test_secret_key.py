@@ -14,7 +14,7 @@ from apps.kernel.tokens import jwt, keys
 from apps.orders.payments.providers import sandbox
 from tests.support.servers import environment_without_run
 
-RUN_SECONDS_MAX = 60
+RUN_SECONDS_MAX = 180
 SENTENCE = "Set SECRET_KEY"
 CELERY = ("-m", "celery", "--quiet", "-A", "ticketing")
 
