@@ -259,8 +259,8 @@ def test_a_lesser_role_at_the_second_organizer_stays_lesser(alpha: Rows, beta: R
     assert alpha.ticket.code in tickets
     assert beta.ticket.code not in tickets
     assert beta.ticket.code not in order  # Read-only members do not see tickets.
-    sent = {"event": beta.sale.id, "name": "x", "door": "", "good_from_0": "2190-01-01", "good_from_1": "10:00",
-            "good_until_0": "2190-01-01", "good_until_1": "12:00"}  # fmt: skip
+    sent = {"event": beta.sale.id, "name": "x", "door": "", "good_from": "2190-01-01T10:00",
+            "good_until": "2190-01-01T12:00"}  # fmt: skip
     assert client.post("/admin/orders/doorlink/add/", sent).status_code == 200  # The form with an error.
     assert client.post("/admin/orders/returnpolicy/add/", {"event": beta.room.id, "until_hours": 1}).status_code == 200
     assert snapshot(beta) == before

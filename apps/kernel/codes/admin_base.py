@@ -1,4 +1,4 @@
-"""The common admin of promo codes and access codes."""
+"""The common admin of promo codes and access codes, and forms for what belongs to an event."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -49,21 +49,17 @@ class EventSelect(forms.Select):
         return option
 
 
-class CodeForm(forms.ModelForm):
-    valid_from = LocalTimeField(required=False, help_text="On the clock of the event's venue.")
-    valid_until = LocalTimeField(required=False, help_text="On the clock of the event's venue.")
-
-    PARTS: ClassVar[str]
-    """The field with the parts for which the code is valid."""
-    WHY_PUBLISH_FIRST: ClassVar[str]
+class EventForm(forms.ModelForm):
+    """A form for something of an event, which is chosen in it: amounts are in the event's currency, times on the clock
+    of its venue."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        event = self._chosen_event()
+        self.chosen_event = event = self._find_chosen_event()
         set_currency(self.fields.values(), event.currency if event is not None else "")
         set_zone(self.fields.values(), event.venue.timezone if event is not None else "")
 
-    def _chosen_event(self) -> Any:
+    def _find_chosen_event(self) -> Any:
         """Return the event that is chosen in the same form, by which amounts and times are read; None without one."""
         field = self.fields.get("event")
         if field is None:
@@ -76,6 +72,15 @@ class CodeForm(forms.ModelForm):
             return field.clean(chosen) if chosen else None
         except forms.ValidationError:
             return None  # The field itself has the error.
+
+
+class CodeForm(EventForm):
+    valid_from = LocalTimeField(required=False, help_text="On the clock of the event's venue.")
+    valid_until = LocalTimeField(required=False, help_text="On the clock of the event's venue.")
+
+    PARTS: ClassVar[str]
+    """The field with the parts for which the code is valid."""
+    WHY_PUBLISH_FIRST: ClassVar[str]
 
     def used(self) -> Iterator[tuple[str, Callable[[], int], str]]:
         """Lock the code as its uses do. For each limit, yield its field, a count function and how its error begins."""

@@ -2,9 +2,7 @@
 
 from datetime import timedelta
 
-from django import forms
 from django.contrib import admin, messages
-from django.contrib.admin.widgets import AdminSplitDateTime
 from django.shortcuts import redirect
 from django.utils.html import format_html
 
@@ -12,19 +10,26 @@ from apps.accounts import facade as accounts
 from apps.events.facade import OrganizerScopedAdmin
 from apps.kernel import clock
 from apps.kernel.admin_lists import NonAtomicFormMixin, ReadOnlyAdmin, format_count, masked
+from apps.kernel.codes.admin_base import EventForm, EventSelect
+from apps.kernel.form_fields.local_time_field import LocalTimeField
 from apps.orders.checkin import door_links
 from apps.orders.models import DoorLink, TicketScan
 
 
-class DoorLinkForm(forms.ModelForm):
+class DoorLinkForm(EventForm):
+    good_from = LocalTimeField(help_text="On the clock of the event's venue.")
+    good_until = LocalTimeField(help_text="On the clock of the event's venue.")
+
     class Meta:
         model = DoorLink
         fields = ["event", "name", "door", "good_from", "good_until"]
-        field_classes = {"good_from": forms.SplitDateTimeField, "good_until": forms.SplitDateTimeField}
-        widgets = {
-            "good_from": AdminSplitDateTime,
-            "good_until": AdminSplitDateTime,
-        }
+        widgets = {"event": EventSelect}
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        if self.chosen_event is not None:
+            now = clock.process_now().replace(second=0, microsecond=0)
+            self.initial = {"good_from": now, "good_until": now + timedelta(hours=12), **self.initial}
 
     def clean(self):
         super().clean()
@@ -61,14 +66,6 @@ class DoorLinkAdmin(OrganizerScopedAdmin, accounts.SensitiveAdminMixin, NonAtomi
         if obj is None:
             return self.confine_form(request, DoorLinkForm)
         return super().get_form(request, obj, change=change, **kwargs)
-
-    def get_changeform_initial_data(self, request):
-        now = clock.process_now().replace(second=0, microsecond=0)
-        return {
-            "good_from": now,
-            "good_until": now + timedelta(hours=12),
-            **super().get_changeform_initial_data(request),
-        }
 
     def get_fields(self, request, obj=None):
         if obj is None:

@@ -1,7 +1,8 @@
 """The check-in page, door links and reissued codes, in a browser without a script and in the admin."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.contrib.auth import get_user_model
@@ -109,22 +110,29 @@ def test_the_service_workers_scope_is_the_check_in_page(db) -> None:
 
 
 def test_a_manager_creates_and_revokes_door_links(concert, admin_client) -> None:
-    from apps.events.models import Event
+    from apps.events.models import Event, Venue
 
     now = clock.now()
-    times = {}
-    for name, moment in (("good_from", now - timedelta(minutes=5)), ("good_until", now + timedelta(hours=5))):
-        times |= {f"{name}_0": f"{moment:%Y-%m-%d}", f"{name}_1": f"{moment:%H:%M:%S}"}
-    form = {"event": Event.objects.get().pk, "name": "Vera", "door": "North", **times}
+    zone = ZoneInfo("Asia/Tokyo")
+    Venue.objects.update(timezone=zone.key)
+    times = {"good_from": now - timedelta(minutes=5), "good_until": now + timedelta(hours=5)}
+    typed = {name: f"{moment.astimezone(zone):%Y-%m-%dT%H:%M:%S}" for name, moment in times.items()}
+    form = {"event": Event.objects.get().pk, "name": "Vera", "door": "North", **typed}
     add = "/admin/orders/doorlink/add/"
     assert admin_client.get(add).status_code == 200
-    swapped = form | {f"good_until_{part}": form[f"good_from_{part}"] for part in (0, 1)}
+    preset = admin_client.get(f"{add}?event={form['event']}").content.decode()
+    (begin,) = re.findall(r'name="good_from" value="([^"]+)"', preset)
+    assert abs(datetime.fromisoformat(begin).replace(tzinfo=zone) - now) < timedelta(minutes=10), "the venue's clock"
+    swapped = form | {"good_until": form["good_from"]}
     assert "Must be after the start" in admin_client.post(add, swapped, headers=SAME_ORIGIN).content.decode()
-    long = form | {"good_until_0": f"{now + timedelta(days=200):%Y-%m-%d}"}
+    long = form | {"good_until": f"{now + timedelta(days=200):%Y-%m-%dT%H:%M}"}
     assert "At most 60 days" in admin_client.post(add, long, headers=SAME_ORIGIN).content.decode()
     page = admin_client.post(add, form, headers=SAME_ORIGIN, follow=True).content.decode()
     made = DoorLink.objects.get()
     assert door_links.link_url(made, "concert") in page
+    assert {name: getattr(made, name) for name in times} == {
+        name: moment.replace(microsecond=0) for name, moment in times.items()
+    }
     change = f"/admin/orders/doorlink/{made.pk}/change/"
     reader = browser_of(account("reader@example.org", "view_doorlink", staff=True))
     assert "link=" not in reader.get(change).content.decode()
