@@ -170,14 +170,16 @@ def read_terms(
             until = event.starts_at - timedelta(hours=until_hours)
             offer = ReturnOffer(now < until and is_published, until, keeps_fees)
         own = [notice for event_id, *notice in notices if event_id == event.id]
+        # A later change may have moved the start to before the end of an earlier window.
+        windows = [
+            (orders_until, min(return_until, event.starts_at))
+            for orders_until, return_until, _ in own
+            if is_published and return_until is not None
+        ]
         found[event.id] = ReturnTerms(
             offer,
             event.starts_at,
-            tuple(
-                (orders_until, return_until)
-                for orders_until, return_until, _ in own
-                if is_published and return_until is not None and now < return_until
-            ),
+            tuple((orders_until, until) for orders_until, until in windows if now < until),
             tuple((orders_until, datetime.fromisoformat(starts_at)) for orders_until, _, starts_at in own),
         )
     return found

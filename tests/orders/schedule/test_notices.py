@@ -14,18 +14,19 @@ from django.test import Client
 from django.utils import formats
 
 from apps.events import facade as events
+from apps.events.models import Event
 from apps.events.revisions import service
 from apps.events.revisions.proposal import Kind
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.outbox.facade import Message
-from apps.orders import access
+from apps.orders import access, return_quotes
 from apps.orders.cancellation import event_cancellation
 from apps.orders.errors import ReturnNotAllowed
 from apps.orders.models import Order, ReturnPolicy, ScheduleMail, ScheduleNotice, Ticket
 from apps.orders.payments.providers import sandbox
-from apps.orders.returns import returns
+from apps.orders.returns import refund_terms, returns
 from apps.orders.schedule import notices
 from tests.support.events.factories import in_days
 from tests.support.factories import assert_audit_clean, hold, make_event
@@ -216,6 +217,22 @@ def test_the_window_is_for_orders_from_before_the_change_and_ends() -> None:
     assert send_back(first)["kept_minor"] == 0
     ScheduleNotice.objects.filter(pk=change_id).update(return_until=clock.now() - timedelta(seconds=1))
     assert send_back(second)["kept_minor"] == 300
+
+
+def test_no_window_outlasts_the_present_start_of_the_event() -> None:
+    event = make_event()
+    order = buy(hold(event, seats=["hall-A-1"]))
+    move(event, return_days=60)
+    move(event, wanted={"starts_at": in_days(5)})
+    moved = events.get_event_by_id(event.id)
+    offer = return_quotes.get_return_terms(moved, clock.now()).of_order(order.placed_at)
+    assert offer is not None
+    assert offer.until == moved.starts_at
+    by_then = refund_terms.describe_refunds(event.id, clock.now(), "UTC")
+    Event.objects.filter(pk=event.id).update(starts_at=clock.now() - timedelta(seconds=1))
+    assert refund_terms.describe_refunds(event.id, clock.now(), "UTC") != by_then
+    with pytest.raises(ReturnNotAllowed):
+        send_back(order)
 
 
 def test_what_it_means_is_shown_beforehand() -> None:
