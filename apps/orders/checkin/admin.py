@@ -10,7 +10,7 @@ from apps.accounts import facade as accounts
 from apps.events.facade import OrganizerScopedAdmin
 from apps.kernel import clock
 from apps.kernel.admin_lists import NonAtomicFormMixin, ReadOnlyAdmin, format_count, masked
-from apps.kernel.codes.admin_base import EventForm, EventSelect
+from apps.kernel.form_fields.event_form import EventForm, EventSelect
 from apps.kernel.form_fields.local_time_field import LocalTimeField
 from apps.orders.checkin import door_links
 from apps.orders.models import DoorLink, TicketScan

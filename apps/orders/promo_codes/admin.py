@@ -8,8 +8,9 @@ from django.db.models import Q
 
 from apps.events.facade import RATE_MAX, OrganizerScopedAdmin
 from apps.kernel.admin_lists import ReadOnlyAdmin
-from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, EventSelect, PartsField
+from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, PartsField
 from apps.kernel.form_fields.amounts import write_percent
+from apps.kernel.form_fields.event_form import EventSelect
 from apps.kernel.form_fields.fields import MoneyField, PercentField
 from apps.kernel.formatting import format_money
 from apps.orders.locks import lock_code

@@ -7,7 +7,8 @@ from django.db.models import Model, Q, QuerySet
 from django.http import HttpRequest
 
 from apps.events.facade import OrganizerScopedAdmin
-from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, EventSelect, PartsField
+from apps.kernel.codes.admin_base import LIMITS, CodeAdmin, CodeForm, PartsField
+from apps.kernel.form_fields.event_form import EventSelect
 from apps.reservations.access_codes import generation
 from apps.reservations.models import AccessCode, Reservation
 
