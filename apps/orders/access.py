@@ -45,28 +45,32 @@ _cookies = {
 }
 
 
-def link_key(order_id: UUID) -> str:
+def link_key(order_id: UUID, version: int | None = None) -> str:
     """Return the key that grants access to this order. It is valid as long as the signing key, and until the order's
-    address is corrected."""
-    return _links.signature(_versioned(order_id, _link_version(order_id)))
+    address is corrected.
+
+    `version`, here and below: the order's `link_version` that was read with the address to which the link is sent. If
+    the address is corrected meanwhile, the link grants nothing. None: the present version.
+    """
+    return _links.signature(_versioned(order_id, version))
 
 
-def order_link(order_id: UUID) -> str:
+def order_link(order_id: UUID, version: int | None = None) -> str:
     """Return the absolute URL with the key, for the email."""
-    return absolute_url(f"{reverse('orders:order', args=[order_id])}?key={link_key(order_id)}")
+    return absolute_url(f"{reverse('orders:order', args=[order_id])}?key={link_key(order_id, version)}")
 
 
-def confirming_link(order_id: UUID) -> str:
+def confirming_link(order_id: UUID, version: int | None = None) -> str:
     """Return the order's link, which for CONFIRMATION_MINUTES also confirms the mailbox, for a mail that was requested
     now. Later it only reads."""
-    token = _confirmations.sign(_versioned(order_id, _link_version(order_id)))
-    return f"{order_link(order_id)}&confirmation={token}"
+    token = _confirmations.sign(_versioned(order_id, version))
+    return f"{order_link(order_id, version)}&confirmation={token}"
 
 
 def is_valid_link_key(order_id: UUID, key: str) -> bool:
     if not key:
         return False
-    signed = _versioned(order_id, _link_version(order_id))
+    signed = _versioned(order_id)
     try:
         return _links.unsign(f"{signed}{_links.sep}{key}") == signed
     except BadSignature:
@@ -82,14 +86,22 @@ def _link_version(order_id: UUID) -> int:
     return _link_versions([order_id]).get(order_id, 0)
 
 
-def _versioned(order_id: UUID, version: int) -> str:
-    """Return the text that keys and cookies sign. It is the id alone until the address is corrected."""
+def is_link_version(order_id: UUID, version: int) -> bool:
+    """Return whether this is the present version: the order's address was not corrected since it was read."""
+    return _link_version(order_id) == version
+
+
+def _versioned(order_id: UUID, version: int | None = None) -> str:
+    """Return the text that keys and cookies sign, of the present version by default. It is the id alone until the
+    address is corrected."""
+    if version is None:
+        version = _link_version(order_id)
     return f"{order_id}~{version}" if version else str(order_id)
 
 
-def confirmation_url(order_id: UUID) -> str:
+def confirmation_url(order_id: UUID, version: int | None = None) -> str:
     """Return the absolute URL that confirms the mailbox of the order, for the confirmation mail."""
-    token = _confirmations.sign(_versioned(order_id, _link_version(order_id)))
+    token = _confirmations.sign(_versioned(order_id, version))
     return absolute_url(f"{reverse('orders:confirm', args=[order_id])}?confirmation={token}")
 
 
@@ -100,16 +112,16 @@ def is_valid_confirmation(order_id: UUID, token: str) -> bool:
         signed = _confirmations.unsign(token, max_age=CONFIRMATION_MINUTES * 60)
     except BadSignature:
         return False
-    return signed == _versioned(order_id, _link_version(order_id))
+    return signed == _versioned(order_id)
 
 
-def return_link(order_id: UUID, until: datetime) -> str:
+def return_link(order_id: UUID, until: datetime, version: int | None = None) -> str:
     """Return the absolute URL at which the recipient of a mail may return the order's tickets until this time, without
     confirming the mailbox again. It changes nothing else; afterwards it only reads."""
     ends = int(until.timestamp())
-    key = f"{ends}.{_return_keys.signature(_returnable(order_id, ends))}"
+    key = f"{ends}.{_return_keys.signature(_returnable(order_id, ends, version))}"
     path = reverse("orders:return", args=[order_id])
-    return absolute_url(f"{path}?key={link_key(order_id)}&return_key={key}")
+    return absolute_url(f"{path}?key={link_key(order_id, version)}&return_key={key}")
 
 
 def is_valid_return_key(order_id: UUID, key: str) -> bool:
@@ -124,8 +136,8 @@ def is_valid_return_key(order_id: UUID, key: str) -> bool:
     return clock.process_now().timestamp() < int(ends)
 
 
-def _returnable(order_id: UUID, ends: int) -> str:
-    return f"{_versioned(order_id, _link_version(order_id))} {ends}"
+def _returnable(order_id: UUID, ends: int, version: int | None = None) -> str:
+    return f"{_versioned(order_id, version)} {ends}"
 
 
 def get_authorized_order(request: HttpRequest, order_id: UUID) -> OrderView:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
+from django.db import connection
 from django.db.models import Q
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -16,7 +17,7 @@ from django.urls import reverse
 from apps.accounts import facade as accounts
 from apps.events import facade as events
 from apps.kernel import clock
-from apps.kernel.db import transactions
+from apps.kernel.db import sql, transactions
 from apps.kernel.mail import domain_pauses, new_domains
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
@@ -43,6 +44,10 @@ stranger who ordered with the recipient's address; the first mail with tickets m
 FREE_SHARE = 0.5
 """The part that the first mails of free orders may use."""
 _Files = Sequence[tuple[str, bytes, str]]
+_TICKETS = "tickets"
+"""The template of the mail with the tickets."""
+_CORRECTED_SECONDS = 1.0
+_record_mails = sql.load("apps.orders", "record_mails")
 
 
 def send_tickets(message: Message) -> None:
@@ -60,8 +65,7 @@ def send_tickets(message: Message) -> None:
 
     # A stranger can order free tickets with many spellings of an address.
     share = OWNER_SHARE if message.body.get("by_owner") else 1 if order.total_minor else FREE_SHARE
-    _send(order, f"Your tickets for {order.event.name}", "tickets", draw_files, share=share)
-    Order.objects.filter(pk=order.id).update(tickets_sent_at=clock.now())
+    _send(order, f"Your tickets for {order.event.name}", _TICKETS, draw_files, share=share)
 
 
 def send_refund_notice(message: Message) -> None:
@@ -106,7 +110,7 @@ def send_confirmation(message: Message) -> None:
             f"Confirm your order {order.number}",
             "confirm",
             share=CONFIRMATIONS_SHARE,
-            confirmation_url=access.confirmation_url(order.id),
+            confirmation_url=access.confirmation_url(order.id, order.link_version),
             minutes=access.CONFIRMATION_MINUTES,
         )
 
@@ -206,7 +210,7 @@ def _send_counted(order: OrderView, subject: str, template: str, files: _Files, 
             {"code": ticket.code, "label": ticket.label, "url": absolute_url(ticket.url)}
             for ticket in order.valid_tickets
         ],
-        "order_url": access.order_link(order.id),
+        "order_url": access.order_link(order.id, order.link_version),
         "site_url": settings.SITE_URL,
         "choose_url": choose_url if order.may_choose_again else "",
     }
@@ -218,17 +222,24 @@ def _send_counted(order: OrderView, subject: str, template: str, files: _Files, 
     mail.attach_alternative(render_to_string(f"orders/email/{template}.html", context), "text/html")
     for name, content, content_type in files:
         mail.attach(name, content, content_type)
+    require_same_address(order)
     mail.send()
-    record_mails([order.id], str(mail.subject), order.email)
+    record_mails([order.id], str(mail.subject), order.email, has_tickets=template == _TICKETS)
 
 
-def record_mails(order_ids: Sequence[UUID], subject: str, address: str) -> None:
-    """Record in the history of these orders that this mail was sent."""
-    now, kind = clock.now(), OrderHistoryEntry.Kind.MAIL
-    OrderHistoryEntry.objects.bulk_create(
-        OrderHistoryEntry(order_id=order_id, kind=kind, text=subject[:300], address=address, at=now)
-        for order_id in order_ids
-    )
+def require_same_address(order: OrderView) -> None:
+    """Raise RetryLater if the order's address was corrected since it was read: a mail to the former address could have
+    codes and links of the corrected order."""
+    if not access.is_link_version(order.id, order.link_version):
+        raise outbox.RetryLater(_CORRECTED_SECONDS, "delayed: the order's address was corrected meanwhile")
+
+
+def record_mails(order_ids: Sequence[UUID], subject: str, address: str, *, has_tickets: bool = False) -> None:
+    """Record in the history of these orders that this mail was sent. `has_tickets`: as the mail with their tickets."""
+    with connection.cursor() as cursor:
+        _record_mails.count(
+            cursor, order_ids=list(order_ids), subject=subject[:300], address=address, has_tickets=has_tickets
+        )
 
 
 def request_confirmation(order_id: UUID) -> None:

@@ -221,6 +221,8 @@ class OrderView:
     """When the event was to start according to the order, if it has been moved since."""
     tickets_sent_at: datetime | None = None
     """When the mail with the tickets was sent last."""
+    link_version: int = 0
+    """Of the links that are mailed to `email`: an order whose address was corrected since has another."""
 
     @property
     def is_standing(self) -> bool:
@@ -345,8 +347,11 @@ def order_view(order: Order) -> OrderView:
 def get_order_to_send(order_id: UUID) -> tuple[OrderView, bool]:
     """Return the order for the mail with its tickets, and whether they were sent already. Its invoices, refunds and
     return terms are not loaded. Raises OrderNotFound."""
-    order = _find(Order.objects.filter(pk=order_id), OrderNotFound)
-    return _views([order], is_whole=False)[0], order.tickets_sent_at is not None
+    with connection.cursor() as cursor:
+        rows = model_rows.build_instances(Order, _orders_by_id.rows(cursor, order_ids=[order_id]))
+    if not rows:
+        raise OrderNotFound
+    return _views(rows, is_whole=False)[0], rows[0].tickets_sent_at is not None
 
 
 def get_order(order_id: UUID) -> OrderView:
@@ -564,6 +569,7 @@ def _views(orders: list[Order], *, is_whole: bool = True, is_fresh: bool = False
                 transfer_terms=terms.get(order.event_id),
                 transfers=tuple(transfers.get(order.pk, ())),
                 tickets_sent_at=order.tickets_sent_at,
+                link_version=order.link_version,
                 earlier_start=offers[order.event_id].earlier_start(order.placed_at)
                 if order.event_id in offers
                 else None,

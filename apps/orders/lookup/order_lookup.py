@@ -101,7 +101,7 @@ def _send(email: str, found: list[selectors.OrderView], received: list[dict[str,
     orders = found[:ORDERS_MAX]
     context = {
         "email": email,
-        "orders": [{"order": order, "url": access.confirming_link(order.id)} for order in orders],
+        "orders": [{"order": order, "url": access.confirming_link(order.id, order.link_version)} for order in orders],
         "has_more": len(found) > ORDERS_MAX,
         "received": received,
         "minutes": access.CONFIRMATION_MINUTES,

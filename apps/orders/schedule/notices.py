@@ -115,25 +115,31 @@ def send_notice(message: Message) -> None:
     if row is None or row.sent_at is not None:
         return
     event = events.get_event_by_id(row.notice.event_id)
-    address = _address(row)
+    order = get_order(row.order_id) if row.order_id is not None else None
+    address = _address(row, order)
     if address and event.status == "published":
-        mail.send_within_cap(address, 1, lambda: _draw(row, event, address).send())
+        mail.send_within_cap(address, 1, lambda: _send(row, event, order, address))
     ScheduleMail.objects.filter(pk=row.pk).update(sent_at=clock.now())
 
 
-def _address(row: ScheduleMail) -> str:
+def _address(row: ScheduleMail, order: OrderView | None) -> str:
     """Return the present address of the buyer or recipient; empty without a valid ticket."""
-    if row.order_id is not None:
-        order = Order.objects.get(pk=row.order_id)
-        return order.email if order.status in Order.STANDING else ""
+    if order is not None:
+        return order.email if order.is_standing else ""
     transfer = row.transfer
     assert transfer is not None
     return transfer.email if Ticket.objects.filter(transfer=transfer, voided_at=None).exists() else ""
 
 
-def _draw(row: ScheduleMail, event: events.EventView, address: str) -> EmailMultiAlternatives:
+def _send(row: ScheduleMail, event: events.EventView, order: OrderView | None, address: str) -> None:
+    drawn = _draw(row, event, order, address)
+    if order is not None:
+        mail.require_same_address(order)
+    drawn.send()
+
+
+def _draw(row: ScheduleMail, event: events.EventView, order: OrderView | None, address: str) -> EmailMultiAlternatives:
     change = row.notice.change
-    order = get_order(row.order_id) if row.order_id is not None else None
     offer = order.returns if order is not None and order.may_return and row.notice.return_until is not None else None
     files = _files(row, event, order)
     context: dict[str, Any] = {
@@ -141,9 +147,11 @@ def _draw(row: ScheduleMail, event: events.EventView, address: str) -> EmailMult
         **_times(change),
         "message": change.message,
         "order": order,
-        "order_url": access.order_link(order.id) if order is not None else "",
+        "order_url": access.order_link(order.id, order.link_version) if order is not None else "",
         "return_until": None if offer is None else offer.until,
-        "return_url": access.return_link(order.id, offer.until) if order is not None and offer is not None else "",
+        "return_url": access.return_link(order.id, offer.until, order.link_version)
+        if order is not None and offer is not None
+        else "",
         "keeps_fees": offer is not None and offer.keeps_fees,
         "has_pdf": any(content_type == PDF_TYPE for _, _, content_type in files),
         "event_url": absolute_url(reverse("events:event", args=[event.slug])),

@@ -12,10 +12,11 @@ from django.test import Client
 from apps.events import facade as events
 from apps.kernel import clock, rate_limits
 from apps.kernel.outbox.models import OutboxMessage
-from apps.orders import topics
+from apps.orders import access, topics
 from apps.orders.lookup import order_lookup
 from apps.orders.models import OrderHistoryEntry, ReturnPolicy, TicketTransfer, TransferPolicy
 from apps.orders.payments.providers import sandbox
+from apps.orders.staff.buyer_correction import correct_buyer
 from apps.orders.transfers import transfers
 from tests.support.api_client import Api, assert_problem
 from tests.support.factories import hold
@@ -105,6 +106,24 @@ def test_the_link_allows_changes_for_half_an_hour_and_reads_afterwards(
 
 
 @pytest.mark.slow
+def test_a_list_in_progress_grants_a_former_address_nothing(
+    concert: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = buy(hold(concert, seats=["hall-A-1"]))
+    mail.outbox.clear()
+    send = order_lookup.send_within_cap
+
+    def correct_first(*args: Any) -> None:
+        correct_buyer(order.pk, email="ada.buyer@example.org", name=order.name, why="a typo", who="staff:1")
+        send(*args)
+
+    monkeypatch.setattr(order_lookup, "send_within_cap", correct_first)
+    ask(EMAIL)
+    deliver_outbox()
+    (sent,) = [sent for sent in mail.outbox if sent.subject == "Your orders"]
+    assert (sent.to, access.link_key(order.pk) in sent.body) == ([EMAIL], False)
+
+
 def test_valid_orders_of_events_to_come_are_first(concert: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another person can place orders with the address, which fail; they come last."""
     monkeypatch.setattr(order_lookup, "ORDERS_MAX", 1)

@@ -21,6 +21,7 @@ from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.outbox.facade import Message
+from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import access, return_quotes
 from apps.orders.cancellation import event_cancellation
 from apps.orders.errors import ReturnNotAllowed
@@ -28,6 +29,7 @@ from apps.orders.models import Order, ReturnPolicy, ScheduleMail, ScheduleNotice
 from apps.orders.payments.providers import sandbox
 from apps.orders.returns import refund_terms, returns
 from apps.orders.schedule import notices
+from apps.orders.staff.buyer_correction import correct_buyer
 from tests.support.events.factories import in_days
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox, late_webhook, place_order, receive_webhook
@@ -102,6 +104,25 @@ def test_mails_are_scheduled_in_batches(monkeypatch: pytest.MonkeyPatch) -> None
     move(event)
     deliver_outbox()
     assert len(new_dates()) == 5
+
+
+def test_a_notice_in_progress_grants_a_former_address_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = buy(hold(event := make_event(), seats=["hall-A-1"]))
+    draw = notices._draw
+
+    def correct_first(*args: Any) -> Any:
+        monkeypatch.setattr(notices, "_draw", draw)
+        correct_buyer(order.pk, email="ada.buyer@example.org", name=order.name, why="a typo", who="staff:1")
+        return draw(*args)
+
+    monkeypatch.setattr(notices, "_draw", correct_first)
+    move(event)
+    deliver_outbox()
+    OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now())  # The notice was postponed.
+    deliver_outbox()
+    (sent,) = new_dates()
+    assert sent.to == ["ada.buyer@example.org"]
+    assert access.link_key(order.pk) in sent.body
 
 
 def naive_batch(change_id: int) -> None:

@@ -1,5 +1,6 @@
 """The staff page of one order: corrections of the buyer, resending, reissuing, refunding, and the history."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -7,20 +8,34 @@ from django.core import mail
 from django.test import Client
 
 from apps.events import facade as events
+from apps.kernel import clock
 from apps.kernel.http import problems
+from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import access, selectors
 from apps.orders.cancellation import order_cancellation
 from apps.orders.checkin.check_in import Scan, scan
+from apps.orders.mail import resend_tickets
 from apps.orders.models import CodeUse, Order, OrderHistoryEntry, Ticket
 from apps.orders.payments.providers import sandbox
 from apps.orders.staff.buyer_correction import correct_buyer
 from apps.orders.staff.order_history import read_history
+from apps.orders.tickets import ticket_pdf
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import EMAIL, SAME_ORIGIN, buy, deliver_outbox, make_code, place_order
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NEW = "ada.buyer@example.org"
+
+
+class _OnlyOnce:
+    def __init__(self, act: Callable[[], object]) -> None:
+        self._act, self.is_done = act, False
+
+    def __call__(self) -> None:
+        if not self.is_done:
+            self.is_done = True
+            self._act()
 
 
 @pytest.fixture
@@ -210,3 +225,38 @@ def test_an_unpaid_order_is_canceled_from_the_page(concert, admin_client) -> Non
     admin_client.post(act, {"action": "refund"}, headers=SAME_ORIGIN)
     order.refresh_from_db()
     assert order.status == Order.Status.CANCELED
+
+
+@pytest.mark.parametrize("moment", ["before its tickets are read", "before its PDF is drawn", "after its PDF is drawn"])
+def test_a_mail_in_progress_grants_its_former_address_nothing(order, moment, monkeypatch: pytest.MonkeyPatch) -> None:
+    correct_once = _OnlyOnce(lambda: correct_buyer(order.pk, email=NEW, name=order.name, why="a typo", who="staff:1"))
+    read, draw = selectors._read, ticket_pdf.tickets_pdf
+
+    def read_after(*args: Any, **options: Any) -> Any:
+        if moment == "before its tickets are read" and not options["is_whole"]:
+            correct_once()
+        return read(*args, **options)
+
+    def draw_between(view: selectors.OrderView) -> bytes:
+        if moment == "before its PDF is drawn":
+            correct_once()
+        drawn = draw(view)
+        if moment == "after its PDF is drawn":
+            correct_once()
+        return drawn
+
+    monkeypatch.setattr(selectors, "_read", read_after)
+    monkeypatch.setattr(ticket_pdf, "tickets_pdf", draw_between)
+    resend_tickets(order.pk)
+    deliver_outbox()
+    OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now())  # The mail in progress was postponed.
+    deliver_outbox()
+    order.refresh_from_db()
+    assert (correct_once.is_done, order.email) == (True, NEW)
+    secrets = {access.link_key(order.pk), *valid_codes(order)}
+    text_of = dict.fromkeys((EMAIL, NEW), "")
+    for sent in mail.outbox:
+        text_of[sent.to[0]] += sent.body
+    assert [secret for secret in secrets if secret in text_of[EMAIL]] == []
+    assert [secret for secret in secrets if secret not in text_of[NEW]] == []
+    assert_audit_clean()
