@@ -163,7 +163,7 @@ def get_changeable_order(request: HttpRequest, order_id: UUID) -> OrderView:
 
 def get_returnable_order(request: HttpRequest, order_id: UUID) -> OrderView:
     """Return the order if the request may return its tickets: as `get_changeable_order`, and from a browser that opened
-    the return link of a mail about a new date."""
+    the return link of a mail about a new date, until the link ends."""
     if order_id in _orders_in_cookie(request, RETURN_COOKIE):
         return get_order(order_id)
     return get_changeable_order(request, order_id)
@@ -286,7 +286,7 @@ def _require_owner(caller: queue.Caller, entry_id: UUID, event_slug: str, accoun
 
 def orders_opened_by_link(request: HttpRequest | Request) -> list[UUID]:
     """Return the orders that this browser has opened by their links, latest last."""
-    return _orders_in_cookie(request, COOKIE)
+    return [*_orders_in_cookie(request, COOKIE)]
 
 
 def set_order_cookie(request: HttpRequest, response: HttpResponse, order_id: UUID) -> None:
@@ -300,30 +300,41 @@ def set_confirmed_cookie(request: HttpRequest, response: HttpResponse, order_id:
     _add_to_cookie(request, response, CONFIRMED_COOKIE, order_id)
 
 
-def set_return_cookie(request: HttpRequest, response: HttpResponse, order_id: UUID) -> None:
-    """Allow this browser to read the order and to return its tickets: it has opened the return link of a mail."""
+def set_return_cookie(request: HttpRequest, response: HttpResponse, order_id: UUID, return_key: str) -> None:
+    """Allow this browser to read the order, and to return its tickets for as long as this valid key of a mail's return
+    link allows it."""
     set_order_cookie(request, response, order_id)
-    _add_to_cookie(request, response, RETURN_COOKIE, order_id)
+    _add_to_cookie(request, response, RETURN_COOKIE, order_id, int(return_key.partition(".")[0]))
 
 
-def _orders_in_cookie(request: HttpRequest | Request, name: str) -> list[UUID]:
-    """Return the orders in this cookie, latest last, without those whose address was corrected since."""
+def _orders_in_cookie(request: HttpRequest | Request, name: str) -> dict[UUID, int]:
+    """Return the orders in this cookie, latest last, and when the permission ends, in seconds since 1970 (0: with the
+    cookie). Left out are those that have ended, and orders whose address was corrected since."""
     try:
         text = _cookies[name].unsign(request.COOKIES.get(name, ""), max_age=COOKIE_DAYS * 86_400)
-        parts = [part.partition("~") for part in text.split(".") if part]
-        granted = {UUID(order): int(version or 0) for order, _, version in parts}
+        parts = [f"{part}~0~0".split("~")[:3] for part in text.split(".") if part]
+        granted = {UUID(order): (int(version), int(ends)) for order, version, ends in parts}
     except (BadSignature, ValueError):
-        return []
-    versions = _link_versions(granted)
-    return [order_id for order_id, version in granted.items() if versions.get(order_id, 0) == version]
+        return {}
+    versions, now = _link_versions(granted), clock.process_now().timestamp()
+    return {
+        order_id: ends
+        for order_id, (version, ends) in granted.items()
+        if versions.get(order_id, 0) == version and not 0 < ends <= now
+    }
 
 
-def _add_to_cookie(request: HttpRequest, response: HttpResponse, name: str, order_id: UUID) -> None:
-    kept = [known for known in _orders_in_cookie(request, name) if known != order_id][-(COOKIE_ORDERS_MAX - 1) :]
-    versions = _link_versions([*kept, order_id])
+def _add_to_cookie(request: HttpRequest, response: HttpResponse, name: str, order_id: UUID, ends: int = 0) -> None:
+    known = _orders_in_cookie(request, name)
+    known.pop(order_id, None)
+    kept = dict([*known.items()][-(COOKIE_ORDERS_MAX - 1) :])
+    kept[order_id] = ends
+    versions = _link_versions(kept)
     response.set_cookie(
         name,
-        _cookies[name].sign(".".join(_versioned(known, versions.get(known, 0)) for known in [*kept, order_id])),
+        _cookies[name].sign(
+            ".".join(f"{known_id}~{versions.get(known_id, 0)}~{until}" for known_id, until in kept.items())
+        ),
         max_age=COOKIE_DAYS * 86_400,
         httponly=True,
         samesite="Lax",

@@ -75,8 +75,9 @@ def _open_by_link(request: HttpRequest, order_id: UUID) -> HttpResponse | None:
     """Exchange the keys of a mail's return link for cookies, so that they do not stay in the address bar. Once the
     link may no longer return tickets, it still shows the page."""
     response = redirect("orders:return", order_id)
-    if access.is_valid_return_key(order_id, request.GET.get("return_key", "")):
-        access.set_return_cookie(request, response, order_id)
+    return_key = request.GET.get("return_key", "")
+    if access.is_valid_return_key(order_id, return_key):
+        access.set_return_cookie(request, response, order_id, return_key)
         return response
     if access.is_valid_link_key(order_id, request.GET.get("key", "")):
         access.set_order_cookie(request, response, order_id)

@@ -341,6 +341,21 @@ def test_the_return_link_of_the_mail_returns_tickets_and_changes_nothing_else() 
     assert_audit_clean()
 
 
+def test_the_return_cookie_ends_with_the_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    order = buy(hold(event := make_event(), seats=["hall-A-1", "hall-A-2"]))
+    ReturnPolicy.objects.create(event_id=event.id, until_hours=1)
+    browser, path = Client(headers=SAME_ORIGIN), f"/orders/{order.pk}"
+    browser.get("/" + access.return_link(order.pk, clock.now() + timedelta(minutes=1)).split("/", 3)[3])
+    code = order.tickets.order_by("pk").values_list("code", flat=True)
+    form = {"ticket": code[0], "step": "return", "idempotency_key": "r"}
+    assert browser.post(f"{path}/return", form).url == f"{path}/"
+    ended = clock.process_now() + timedelta(minutes=2)
+    monkeypatch.setattr(clock, "process_now", lambda: ended)
+    form = {"ticket": code[1], "step": "return", "idempotency_key": "s"}
+    assert browser.post(f"{path}/return", form).url == f"{path}/confirm"
+    assert browser.get(f"{path}/").status_code == 200, "it still reads"
+
+
 def test_after_the_window_and_a_correction_the_return_link_returns_nothing() -> None:
     event = make_event()
     order = buy(hold(event, seats=["hall-A-1"]))
