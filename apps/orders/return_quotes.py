@@ -124,20 +124,24 @@ class ReturnTerms:
     policy: ReturnOffer | None
     starts_at: datetime
     windows: tuple[tuple[datetime, datetime], ...] = ()
-    """Of open windows: orders placed until when they are for, and until when tickets may be returned."""
+    """Of open windows: they are for seats held until when, and until when tickets may be returned."""
     earlier_starts: tuple[tuple[datetime, datetime], ...] = ()
-    """Of changes of the schedule, oldest first: orders placed until when they concern, and the start before."""
+    """Of changes of the schedule, oldest first: they concern seats held until when, and the start before."""
 
-    def of_order(self, placed_at: datetime) -> ReturnOffer | None:
-        """Return the terms for an order that was placed at this time, or None if it cannot be returned. In a window
-        the fees are refunded, too: the buyer bought another date."""
-        until = max((until for orders_until, until in self.windows if placed_at <= orders_until), default=None)
+    @property
+    def is_moved(self) -> bool:
+        """Whether the terms depend on when seats were held."""
+        return bool(self.windows or self.earlier_starts)
+
+    def of_order(self, held_at: datetime) -> ReturnOffer | None:
+        """Return the terms for an order whose seats were held at this time, or None if it cannot be returned. In a
+        window the fees are refunded, too: the buyer chose another date."""
+        until = max((until for held_until, until in self.windows if held_at <= held_until), default=None)
         return self.policy if until is None else ReturnOffer(True, until, keeps_fees=False)
 
-    def earlier_start(self, placed_at: datetime) -> datetime | None:
-        """Return the start that the event had for the buyer of an order placed at this time; None if it is the same
-        now."""
-        before = next((start for orders_until, start in self.earlier_starts if placed_at <= orders_until), None)
+    def earlier_start(self, held_at: datetime) -> datetime | None:
+        """Return the start that the event had when these seats were held; None if it is the same now."""
+        before = next((start for held_until, start in self.earlier_starts if held_at <= held_until), None)
         return None if before == self.starts_at else before
 
 
@@ -172,14 +176,14 @@ def read_terms(
         own = [notice for event_id, *notice in notices if event_id == event.id]
         # A later change may have moved the start to before the end of an earlier window.
         windows = [
-            (orders_until, min(return_until, event.starts_at))
-            for orders_until, return_until, _ in own
+            (held_until, min(return_until, event.starts_at))
+            for held_until, return_until, _ in own
             if is_published and return_until is not None
         ]
         found[event.id] = ReturnTerms(
             offer,
             event.starts_at,
-            tuple((orders_until, until) for orders_until, until in windows if now < until),
-            tuple((orders_until, datetime.fromisoformat(starts_at)) for orders_until, _, starts_at in own),
+            tuple((held_until, until) for held_until, until in windows if now < until),
+            tuple((held_until, datetime.fromisoformat(starts_at)) for held_until, _, starts_at in own),
         )
     return found

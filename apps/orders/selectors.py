@@ -1,7 +1,7 @@
 """Read models of orders and tickets: frozen values and their API form."""
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -23,6 +23,7 @@ from apps.orders.models import ATTEMPTS_MAX, Invoice, InvoiceKind, Order, OrderL
 from apps.orders.terms import transfer_terms
 from apps.orders.terms.transfer_terms import TransferTerms, TransferView
 from apps.queue import facade as queue
+from apps.reservations import facade as reservations
 
 _orders_by_id = sql.load("apps.orders", "orders_by_id")
 _payments = sql.load("apps.orders", "payments_of_orders", prepared=True)
@@ -509,6 +510,13 @@ def _by_order(rows: Iterable[Any]) -> dict[UUID, list[Any]]:
     return grouped
 
 
+def _held_times(orders: Iterable[Order], terms: Mapping[int, return_quotes.ReturnTerms]) -> dict[UUID, datetime]:
+    """Return when the seats of these orders were held, by reservation: only of events with another date, since no other
+    terms depend on it."""
+    moved = [order.reservation_id for order in orders if order.event_id in terms and terms[order.event_id].is_moved]
+    return reservations.held_times(moved) if moved else {}
+
+
 def _views(orders: list[Order], *, is_whole: bool = True, is_fresh: bool = False) -> list[OrderView]:
     """Return the views of these rows, with a single round trip in most cases. `is_fresh`: the rows were just read, so
     those that were never confirmed have neither tickets nor invoices, and these are not read."""
@@ -535,6 +543,11 @@ def _views(orders: list[Order], *, is_whole: bool = True, is_fresh: bool = False
         offers = return_quotes.read_terms(found.values(), now, read["return_policies"], read["notices"])
         terms = transfer_terms.read_terms(found.values(), now, read["transfer_policies"])
         transfers = transfer_terms.read_transfers(read.get("transfers", ()), all_tickets, now)
+    held_times = _held_times(orders, offers)
+
+    def held_at(order: Order) -> datetime:
+        return held_times.get(order.reservation_id, order.placed_at)
+
     views = []
     for order in orders:
         last = payments[order.pk][-1] if payments[order.pk] else None
@@ -565,12 +578,12 @@ def _views(orders: list[Order], *, is_whole: bool = True, is_fresh: bool = False
                 and now is not None
                 and order.has_time_for_attempt(now),
                 refunds=tuple(_refund_view(refund) for refund in refund_rows[order.pk]),
-                returns=offers[order.event_id].of_order(order.placed_at) if order.event_id in offers else None,
+                returns=offers[order.event_id].of_order(held_at(order)) if order.event_id in offers else None,
                 transfer_terms=terms.get(order.event_id),
                 transfers=tuple(transfers.get(order.pk, ())),
                 tickets_sent_at=order.tickets_sent_at,
                 link_version=order.link_version,
-                earlier_start=offers[order.event_id].earlier_start(order.placed_at)
+                earlier_start=offers[order.event_id].earlier_start(held_at(order))
                 if order.event_id in offers
                 else None,
             )

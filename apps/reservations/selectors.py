@@ -187,6 +187,17 @@ def find_reservations(reservation_ids: Collection[UUID]) -> dict[UUID, Reservati
     return {view.id: view for view in view_reservations(model_rows.build_instances(Reservation, rows))}
 
 
+def held_times(reservation_ids: Collection[UUID]) -> dict[UUID, datetime]:
+    """Return when these reservations were made, by id, without unknown ids."""
+    return dict(Reservation.objects.filter(pk__in=reservation_ids).values_list("pk", "created_at"))
+
+
+def has_live(event_id: int, held_until: datetime) -> bool:
+    """Return whether a reservation of the event that was made until then may still become an order or be paid."""
+    made = Reservation.objects.filter(event_id=event_id, created_at__lte=held_until)
+    return made.filter(status__in=Reservation.LIVE).exists()
+
+
 def live_reservation_of(entry_id: UUID) -> ReservationView | None:
     """Return the entry's live reservation, unless its deadline has passed."""
     views = view_reservations(Reservation.objects.filter(entry_id=entry_id, status__in=Reservation.LIVE))

@@ -7,10 +7,10 @@ from apps.kernel.formatting import DATE_TIME, format_datetime
 from apps.orders import return_quotes
 
 
-def describe_refund_policy(event: events.EventView, now: datetime, placed_at: datetime | None = None) -> str:
-    """Return until when tickets of an order placed at this time (by default now) may be returned, and what their buyer
-    gets back then."""
-    offer = return_quotes.get_return_terms(event, now).of_order(placed_at or now)
+def describe_refund_policy(event: events.EventView, now: datetime, held_at: datetime) -> str:
+    """Return until when tickets for seats that were held at this time may be returned, and what their buyer gets back
+    then."""
+    offer = return_quotes.get_return_terms(event, now).of_order(held_at)
     if offer is None or not offer.is_open:
         return "Tickets cannot be returned. You get your money back if the event is canceled."
     return describe_offer(offer, event.timezone)

@@ -157,9 +157,7 @@ def _form_context(
         # An order that is retried was placed with its terms.
         "terms": quoted.terms,
         "legal_links": quoted.legal_links,
-        "refund_policy": describe_refund_policy(
-            reservation.event, clock.now(), None if order is None else order.placed_at
-        ),
+        "refund_policy": describe_refund_policy(reservation.event, clock.now(), reservation.created_at),
         "idempotency_key": secrets.token_urlsafe(18),
     }
 

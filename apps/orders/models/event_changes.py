@@ -82,8 +82,8 @@ class ScheduleNotice(models.Model):
     change = models.OneToOneField("events.EventChange", on_delete=models.PROTECT, primary_key=True, related_name="+")
     event = models.ForeignKey("events.Event", on_delete=models.PROTECT, related_name="+")
     at = models.DateTimeField()
-    orders_until = models.DateTimeField(
-        help_text="Orders placed until then get a mail: their seats may have been reserved before the change."
+    held_until = models.DateTimeField(
+        help_text="Orders whose seats were reserved until then get a mail: their buyers may not have seen the change."
     )
     return_until = models.DateTimeField(
         null=True, blank=True, help_text="Until then these orders may be returned, fees included; empty: no window."

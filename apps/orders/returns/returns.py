@@ -133,7 +133,8 @@ def list_returnable_tickets(order_id: UUID, *, fees_back: bool, by_buyer: bool =
 
 
 def _require_return_terms(order: Order) -> ReturnOffer:
-    offer = get_return_terms(events.get_event_by_id(order.event_id), clock.now()).of_order(order.placed_at)
+    held_at = reservations.held_times([order.reservation_id])[order.reservation_id]
+    offer = get_return_terms(events.get_event_by_id(order.event_id), clock.now()).of_order(held_at)
     if offer is None:
         raise ReturnNotAllowed
     if not offer.is_open:

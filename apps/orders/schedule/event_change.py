@@ -10,8 +10,8 @@ from apps.kernel.formatting import format_datetime
 from apps.orders.models import DoorLink, Order, Ticket
 from apps.orders.schedule.notices import begin_notice
 
-NOTICE_MARGIN = timedelta(minutes=2)
-"""Pages from before the change may be open or cached this long."""
+SHOWN_WITHIN = timedelta(seconds=10)
+"""After this time all processes and caches show the change."""
 _Kind = events.ChangeKind
 
 
@@ -48,9 +48,7 @@ class OrderChange:
     def apply(self, proposal: events.Proposal, change_id: int) -> None:
         if proposal.kind != _Kind.SCHEDULE or not proposal.changed & {"starts_at", "doors_at", "ends_at"}:
             return
-        policy = proposal.event.policy
-        payable = timedelta(seconds=policy.hold_seconds + policy.payment_seconds) + NOTICE_MARGIN
-        begin_notice(change_id, proposal.event.id, proposal.now, proposal.now + payable, proposal.return_until)
+        begin_notice(change_id, proposal.event.id, proposal.now, proposal.now + SHOWN_WITHIN, proposal.return_until)
 
 
 def _count(number: int, noun: str) -> str:

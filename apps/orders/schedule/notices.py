@@ -24,9 +24,10 @@ from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
 from apps.orders import access, mail, topics
 from apps.orders.absolute_urls import absolute_url
-from apps.orders.models import Order, ScheduleMail, ScheduleNotice, Ticket
+from apps.orders.models import ScheduleMail, ScheduleNotice, Ticket
 from apps.orders.selectors import OrderView, get_order, get_ticket
 from apps.orders.tickets import ics, ticket_pdf
+from apps.reservations import facade as reservations
 
 BATCH_MAX = 250
 SENDING_MAX = 4
@@ -40,11 +41,12 @@ _transfers_to_notify = sql.load("apps.orders", "transfers_to_notify")
 
 
 def begin_notice(
-    change_id: int, event_id: int, at: datetime, orders_until: datetime, return_until: datetime | None
+    change_id: int, event_id: int, at: datetime, held_until: datetime, return_until: datetime | None
 ) -> None:
-    """Write the notice of a change and schedule its mails. Joins the transaction of the change."""
+    """Write the notice of a change and schedule its mails, for orders whose seats were held until `held_until`. Joins
+    the transaction of the change."""
     ScheduleNotice.objects.create(
-        change_id=change_id, event_id=event_id, at=at, orders_until=orders_until, return_until=return_until
+        change_id=change_id, event_id=event_id, at=at, held_until=held_until, return_until=return_until
     )
     _publish_continuation(change_id)
 
@@ -64,7 +66,7 @@ def continue_notice(message: Message) -> None:
         which = {
             "event_id": notice.event_id,
             "notice_id": notice.pk,
-            "orders_until": notice.orders_until,
+            "held_until": notice.held_until,
             "limit": BATCH_MAX,
         }
         orders = [row[0] for row in _orders_to_notify.rows(cursor, **which)]
@@ -84,9 +86,8 @@ def _finish(notice: ScheduleNotice) -> None:
 
 
 def _may_grow(notice: ScheduleNotice) -> bool:
-    """Return whether an order from before the change may still be placed or paid."""
-    orders = Order.objects.filter(event_id=notice.event_id, placed_at__lte=notice.orders_until)
-    return clock.now() <= notice.orders_until or orders.filter(status__in=Order.OPEN).exists()
+    """Return whether an order for seats from before the change may still be placed or paid."""
+    return clock.now() <= notice.held_until or reservations.has_live(notice.event_id, notice.held_until)
 
 
 def _schedule_mails(notice: ScheduleNotice, orders: Sequence[UUID], transfers: Sequence[UUID]) -> None:

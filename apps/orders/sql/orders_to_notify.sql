@@ -1,10 +1,11 @@
--- Up to %(limit)s orders of a notice, one for each address that has no mail of it yet. Nothing is locked but the
--- notice, by the caller.
+-- Up to %(limit)s orders of a notice, one for each address that has no mail of it yet: those whose seats were held before
+-- all shoppers saw the change. Nothing is locked but the notice, by the caller.
 SELECT DISTINCT ON (sale.email) sale.id
 FROM orders_order AS sale
+JOIN reservations_reservation AS held ON held.id = sale.reservation_id
 WHERE sale.event_id = %(event_id)s
   AND sale.status IN ('confirmed', 'partly_refunded')
-  AND sale.placed_at <= %(orders_until)s
+  AND held.created_at <= %(held_until)s
   AND NOT EXISTS (
       SELECT
       FROM orders_schedulemail AS mail

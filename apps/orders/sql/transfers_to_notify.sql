@@ -3,9 +3,10 @@
 SELECT DISTINCT ON (transfer.email) transfer.id
 FROM orders_ticket AS ticket
 JOIN orders_order AS sale ON sale.id = ticket.order_id
+JOIN reservations_reservation AS held ON held.id = sale.reservation_id
 JOIN orders_tickettransfer AS transfer ON transfer.id = ticket.transfer_id
 WHERE sale.event_id = %(event_id)s
-  AND sale.placed_at <= %(orders_until)s
+  AND held.created_at <= %(held_until)s
   AND ticket.voided_at IS NULL
   AND NOT EXISTS (
       SELECT

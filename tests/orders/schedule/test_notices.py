@@ -29,6 +29,7 @@ from apps.orders.models import Order, ReturnPolicy, ScheduleMail, ScheduleNotice
 from apps.orders.payments.providers import sandbox
 from apps.orders.returns import refund_terms, returns
 from apps.orders.schedule import notices
+from apps.orders.selectors import get_order
 from apps.orders.staff.buyer_correction import correct_buyer
 from tests.support.events.factories import in_days
 from tests.support.factories import assert_audit_clean, hold, make_event
@@ -53,8 +54,8 @@ def new_dates() -> list[Any]:
 
 
 def end_waiting(change_id: int) -> None:
-    """Let the time pass in which orders from before the change could be placed."""
-    ScheduleNotice.objects.filter(pk=change_id).update(orders_until=clock.now() - timedelta(seconds=1))
+    """Let the time pass in which shoppers may not see the change."""
+    ScheduleNotice.objects.filter(pk=change_id).update(held_until=clock.now())
 
 
 def continuation(change_id: int) -> Message:
@@ -130,7 +131,7 @@ def naive_batch(change_id: int) -> None:
     notice = ScheduleNotice.objects.get(pk=change_id)
     with transactions.write(), connection.cursor() as cursor:
         found = notices._orders_to_notify.rows(
-            cursor, event_id=notice.event_id, notice_id=notice.pk, orders_until=notice.orders_until, limit=9
+            cursor, event_id=notice.event_id, notice_id=notice.pk, held_until=notice.held_until, limit=9
         )
         notices._schedule_mails(notice, [row[0] for row in found], [])
 
@@ -167,7 +168,6 @@ def test_a_buyer_who_held_before_the_change_and_paid_after_it_gets_a_mail_too() 
     order = place_order(held, sandbox.LATE)
     deliver_outbox()
     end_waiting(change_id)
-    ScheduleNotice.objects.update(orders_until=order.placed_at)
     notices.continue_notice(continuation(change_id))
     assert ScheduleNotice.objects.get().finished_at is None, "the order is still open"
     receive_webhook(late_webhook(order, clock.now()))
@@ -231,13 +231,41 @@ def test_the_window_is_for_orders_from_before_the_change_and_ends() -> None:
     event = make_event(price_policy=events.PricePolicy(ticket_fee_minor=300))
     ReturnPolicy.objects.create(event_id=event.id, until_hours=24, keeps_fees=True)
     first, second = (buy(hold(event, seats=[f"hall-A-{number}"])) for number in (1, 2))
-    later = buy(hold(event, seats=["hall-B-1"]))
+    later = buy(held := hold(event, seats=["hall-B-1"]))
     change_id = move(event)
-    ScheduleNotice.objects.filter(pk=change_id).update(orders_until=later.placed_at - timedelta(microseconds=1))
+    ScheduleNotice.objects.filter(pk=change_id).update(held_until=held.created_at - timedelta(microseconds=1))
     assert send_back(later)["kept_minor"] == 300
     assert send_back(first)["kept_minor"] == 0
     ScheduleNotice.objects.filter(pk=change_id).update(return_until=clock.now() - timedelta(seconds=1))
     assert send_back(second)["kept_minor"] == 300
+
+
+def test_seats_held_after_the_change_have_no_window_and_no_mail() -> None:
+    event = make_event()
+    end_waiting(move(event))
+    order = buy(hold(event, seats=["hall-A-1"]))
+    deliver_outbox()
+    assert new_dates() == []
+    assert get_order(order.pk).returns is None
+    with pytest.raises(ReturnNotAllowed):
+        send_back(order)
+
+
+def test_a_hold_that_outlives_lowered_limits_has_the_window_and_gets_the_mail() -> None:
+    event = make_event(hold_seconds=600)
+    held = hold(event, seats=["hall-A-1"])
+    shorter = {"hold_seconds": 30, "payment_seconds": 30}
+    service.change_event(event.id, Kind.LIMITS, shorter, who="ada", why="a rush")
+    change_id = move(event)
+    end_waiting(change_id)
+    notices.continue_notice(continuation(change_id))
+    assert ScheduleNotice.objects.get().finished_at is None, "the hold may still be paid"
+    order = buy(held)
+    notices.continue_notice(continuation(change_id))
+    deliver_outbox()
+    assert [sent.to for sent in new_dates()] == [[order.email]]
+    assert ScheduleNotice.objects.get().finished_at is not None
+    assert send_back(order)["amount_minor"] == order.total_minor
 
 
 def test_no_window_outlasts_the_present_start_of_the_event() -> None:

@@ -446,7 +446,7 @@ def move_event(scenario: Scenario, sale: Sale) -> Act:
             event_id, EventChange.Kind.SCHEDULE, {"starts_at": starts_at}, who="staff:1", why="rain", return_days=14
         )
         # No order is placed any more, so the notice is finished with its first batch.
-        ScheduleNotice.objects.filter(event_id=event_id).update(orders_until=clock.now())
+        ScheduleNotice.objects.filter(event_id=event_id).update(held_until=clock.now())
 
     return act
 
