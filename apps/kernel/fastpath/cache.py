@@ -39,6 +39,14 @@ def register(cache: Cache) -> Cache:
     return cache
 
 
+def make_room(values: dict[Key, Value], values_max: int, refreshed_at: Callable[[Value], float]) -> None:
+    """If there are `values_max` values, remove the one that was refreshed the longest time ago. Those that many
+    requests need are kept, however many others a client asks for. May be called by several threads at once."""
+    if len(values) >= values_max:
+        ages = {key: refreshed_at(value) for key, value in values.copy().items()}
+        values.pop(min(ages, key=ages.__getitem__), None)
+
+
 def clear_all() -> None:
     """Clear every cache of this process, as if it had just started (for tests)."""
     for cache in _caches:

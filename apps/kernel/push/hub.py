@@ -127,6 +127,9 @@ class Hub:
     def has_listeners(self, name: str) -> bool:
         return name in self._topics
 
+    def listener_count(self, name: str) -> int:
+        return len(self._topics.get(name, ()))
+
     def listen(self, listener: Listener, topics: Iterable[str]) -> None:
         """Subscribe the listener to `topics`. The caller sends it the current state."""
         if listener.is_gone:

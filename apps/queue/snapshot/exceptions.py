@@ -69,7 +69,8 @@ class ExceptionFeed:
         self._writing = threading.Lock()
         self._from = (_BEGINNING, _FIRST_ID)
         self._newest = _BEGINNING
-        self._due_at = 0.0
+        self.due_at = time.monotonic()
+        """When the next read is due, on the process's monotonic clock."""
 
     def __contains__(self, position: tuple[int | None, UUID]) -> bool:
         number, entry_id = position
@@ -89,16 +90,16 @@ class ExceptionFeed:
 
     def overdue_seconds(self) -> float:
         """Return for how long a read has been due; negative if it is not due."""
-        return time.monotonic() - self._due_at
+        return time.monotonic() - self.due_at
 
     def refresh_if_due(self) -> None:
         """Read the next slice if one is due and no other thread is reading."""
-        if time.monotonic() < self._due_at or not self._reading.acquire(blocking=False):
+        if time.monotonic() < self.due_at or not self._reading.acquire(blocking=False):
             return
         try:
             self._read_slice()
         except DatabaseError as error:
-            self._due_at = time.monotonic() + FEED_SECONDS
+            self.due_at = time.monotonic() + FEED_SECONDS
             logger.warning("exceptional entries are not updated: %s", log_context.summarize_error(error))
         finally:
             self._reading.release()
@@ -117,9 +118,10 @@ class ExceptionFeed:
             self._newest = max(self._newest, ended[-1][0])
         if len(ended) == SLICE_MAX:
             self._from = (ended[-1][0], ended[-1][1])
+            self.due_at = time.monotonic()
             return
         self._from = (self._newest - timedelta(seconds=OVERLAP_SECONDS), _FIRST_ID)
-        self._due_at = time.monotonic() + FEED_SECONDS
+        self.due_at = time.monotonic() + FEED_SECONDS
         self.has_caught_up = True
 
     def _record_priority(self, marked: set[int]) -> None:
@@ -138,8 +140,7 @@ def get_feed(event_id: int) -> ExceptionFeed:
     """Return this process's feed of the event, an empty one at first."""
     feed = _feeds.get(event_id)
     if feed is None:
-        if len(_feeds) >= EVENTS_MAX:
-            _feeds.clear()
+        cache.make_room(_feeds, EVENTS_MAX, lambda one: one.due_at)
         feed = _feeds.setdefault(event_id, ExceptionFeed(event_id))
     return feed
 

@@ -115,7 +115,7 @@ class _CacheSlot:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.snapshot: RoomSnapshot | None = None
-        self.fresh_until = 0.0
+        self.fresh_until = time.monotonic()
         """On the process's monotonic clock."""
         self.is_invalidated = False
 
@@ -134,8 +134,7 @@ def get_snapshot(event_id: int, *, with_number: int = 0) -> RoomSnapshot:
     an older state. Raises WaitingRoom.DoesNotExist."""
     slot = _cache.get(event_id)
     if slot is None:
-        if len(_cache) >= CACHED_ROOMS_MAX:
-            _cache.clear()
+        cache.make_room(_cache, CACHED_ROOMS_MAX, lambda one: one.fresh_until)
         slot = _cache.setdefault(event_id, _CacheSlot())
     snapshot = slot.get_fresh(with_number)
     if snapshot is not None:

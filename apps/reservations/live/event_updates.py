@@ -4,6 +4,9 @@ fallback.
 The relay publishes every event at least twice a second. If no message arrives (Redis is unavailable, a message was
 lost, the relay has crashed), this process reads the relay's frames in PostgreSQL, and if they are old too, it counts by
 itself. So updates are at most two seconds late; a `state` frame shows listeners that no relay runs.
+
+The progress of a queue is read each second for events with listeners, and for the others when a client asks. If many
+events have listeners, a pass over all of them would take seconds: then those with few listeners are read less often.
 """
 
 import asyncio
@@ -34,6 +37,9 @@ logger = logging.getLogger(__name__)
 TICK_SECONDS = 0.1
 QUEUE_SECONDS = 1.0
 """The interval of reading the queue's progress."""
+QUEUE_PASS_SECONDS = 0.5
+"""A pass over the queues that are due takes no longer. The next one begins with those for which most listeners have
+waited longest."""
 SILENT_SECONDS = 1.2
 """After this time without a message the relay counts as silent: it publishes more often."""
 SILENT_READ_SECONDS = 0.5
@@ -60,6 +66,8 @@ class _EventFeed:
     read_at: float = float("-inf")
     paused_until: float = 0.0
     queue_read_at: float = float("-inf")
+    queue_read: "asyncio.Task[None] | None" = None
+    """The latest read of the queue's progress."""
     wanted_at: float = 0.0
     is_subscribed: bool = False
     is_late: bool = False
@@ -98,9 +106,10 @@ class EventUpdates:
             followed.wanted_at = monotonic()
             self._ensure_tasks()
             await self._read_counts([event.id])
-            await self._read_queues([followed])
             await self._read_announcements([event.id])
         followed.wanted_at, followed.event = monotonic(), event
+        if not self._has_recent_queue(followed, monotonic()):
+            await self._read_queue(followed)
         self._ensure_tasks()
         return [*followed.latest.values(), *followed.announcements.latest_frames()]
 
@@ -231,9 +240,7 @@ class EventUpdates:
             self.seats.mark_all_due()
             for owned in self._owned.values():
                 owned.mark_all_due()
-        due = [one for one in self._by_id.values() if now - one.queue_read_at > QUEUE_SECONDS]
-        if due:
-            self._start(self._read_queues, due)
+        self._start(self._read_queues)
         late = [event_id for event_id, one in self._by_id.items() if one.announcements.is_due(now, one.received_at)]
         if late:
             self._start(self._read_announcements, late)
@@ -262,20 +269,43 @@ class EventUpdates:
             self._publish_counts(one, document)
             self._publish_state(one, is_late=document.is_late)
 
-    async def _read_queues(self, events_due: Collection[_EventFeed]) -> None:
-        for followed in events_due:
-            followed.queue_read_at = monotonic()
-            try:
-                document = await queue.get_room_progress(followed.event)
-            except Exception as error:  # noqa: BLE001 - As above.
-                logger.debug("the queue's progress is read later: %s", log_context.summarize_error(error))
-                continue
-            if document is None:
-                continue
-            update = Frame(_QUEUE, msgspec.json.encode(document))
-            last = followed.latest.get(_QUEUE)
-            if last is None or last.data != update.data:
-                self._publish(followed, update)
+    async def _read_queues(self) -> None:
+        """Read the queues that are due of events with listeners, for QUEUE_PASS_SECONDS at most."""
+        begun = monotonic()
+        waiting = {
+            event_id: (begun - one.queue_read_at) * self.hub.listener_count(topic_of(event_id))
+            for event_id, one in self._by_id.items()
+            if self.hub.has_listeners(topic_of(event_id)) and not self._has_recent_queue(one, begun)
+        }
+        for event_id in sorted(waiting, key=waiting.__getitem__, reverse=True):
+            if event_id in self._by_id:
+                await self._read_queue(self._by_id[event_id])
+            if monotonic() - begun > QUEUE_PASS_SECONDS:
+                return
+
+    def _has_recent_queue(self, followed: _EventFeed, now: float) -> bool:
+        is_reading = followed.queue_read is not None and not followed.queue_read.done()
+        return now - followed.queue_read_at <= QUEUE_SECONDS and not is_reading
+
+    async def _read_queue(self, followed: _EventFeed) -> None:
+        """Publish the progress of this queue. Concurrent calls share one read."""
+        if followed.queue_read is None or followed.queue_read.done():
+            followed.queue_read = thread_pool.create_shared_task(self._read_queue_now(followed))
+        await asyncio.shield(followed.queue_read)
+
+    async def _read_queue_now(self, followed: _EventFeed) -> None:
+        followed.queue_read_at = monotonic()
+        try:
+            document = await queue.get_room_progress(followed.event)
+        except Exception as error:  # noqa: BLE001 - As above.
+            logger.debug("the queue's progress is read later: %s", log_context.summarize_error(error))
+            return
+        if document is None:
+            return
+        update = Frame(_QUEUE, msgspec.json.encode(document))
+        last = followed.latest.get(_QUEUE)
+        if last is None or last.data != update.data:
+            self._publish(followed, update)
 
     async def _read_announcements(self, event_ids: Collection[int]) -> None:
         """Publish announcements that the subscription has missed."""

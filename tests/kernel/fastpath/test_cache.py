@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from apps.kernel.fastpath.cache import RefreshingCache
+from apps.kernel.fastpath.cache import RefreshingCache, make_room
 
 SECONDS_MAX = 10
 
@@ -72,3 +72,12 @@ def test_a_failed_read_is_repeated_by_the_next_caller() -> None:
     with pytest.raises(ConnectionError):
         cache.read(1)
     assert cache.read(1) == "value"
+
+
+def test_many_new_values_do_not_remove_one_that_is_refreshed() -> None:
+    values = {0: 1.0}
+    for key in range(1, 50):
+        make_room(values, 10, lambda refreshed_at: refreshed_at)
+        values[key] = float(key)
+        values[0] = key + 0.5
+    assert sorted(values) == [0, *range(41, 50)]

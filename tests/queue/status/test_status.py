@@ -120,7 +120,7 @@ def test_a_visitor_who_left_gets_that_status_at_once_here_and_elsewhere_with_the
     assert poll_status(event, left_here).estimate.status == "left"
     assert poll_status(event, left_elsewhere).estimate.status == "waiting"
     monkeypatch.setattr(exceptions, "FEED_SECONDS", 0.0)
-    exceptions._feeds[event.id]._due_at = 0.0
+    exceptions._feeds[event.id].due_at = 0.0
     assert poll_status(event, left_elsewhere).estimate.status == "left"
     assert poll_status(event, staying).entry is None
 
