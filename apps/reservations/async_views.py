@@ -88,6 +88,7 @@ async def hold(request: Request, slug: str) -> Reply:
             await _async_gate.ask(gate.Question(event, entry.id, body, key))
     if entry is None:
         raise queue.NotAdmitted
+    hold_limit.note_activity(slug)
     is_invited = is_presale(event, entry) and await thread_pool.run_for_client(queue.has_vip_link, entry.id)
     hold_request = resolve(event, entry, body, key, await event_cache.load_lookup(event, body), is_invited=is_invited)
     started_at = time.monotonic()

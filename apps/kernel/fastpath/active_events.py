@@ -1,9 +1,11 @@
 """The events that are active on this machine, shared by its processes in a small memory-mapped file.
 
 All buyers of one event may be connected to one process and those of another event to a second process, and the two
-share only the machine's processors. So each process notes the events of its requests, and every process sees whether
-another event is active. A note is eight bytes in the event's slot. Two events with the same slot count as one, and a
-note that is read while it is being written may be wrong. Only concurrency limits and pauses depend on the notes.
+share only the machine's processors. So each process notes the events that have many requests, and every process sees
+whether another event is active. Few requests make no event active: they wait for one group of the busy event's at most,
+and otherwise two requests a second for another event would halve the rate of a sale. A note is eight bytes in the
+event's slot. Two events with the same slot count as one, and a note that is read while it is being written may be
+wrong. Only concurrency limits and pauses depend on the notes.
 """
 
 import hashlib
@@ -11,12 +13,15 @@ import logging
 import mmap
 import os
 import struct
+from collections import deque
 from pathlib import Path
 
 logger = logging.getLogger(__name__)
 
+REQUESTS_MIN = 10
+"""Requests that a process gets within ACTIVE_SECONDS for an event that is active."""
 ACTIVE_SECONDS = 1.0
-"""How long an event counts as active after its last request."""
+"""How long an event counts as active after its last note."""
 NOTE_SECONDS = 0.1
 """The shortest interval between two notes of one event, and between two reads of all notes."""
 _SLOT_COUNT = 512
@@ -28,22 +33,31 @@ class ActiveEvents:
     """The active events, as one process sees them. For one thread. `file` is shared by the processes of one machine,
     as is its clock. If it cannot be written (no permission, full disk), the process sees only its own events."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *, requests_min: int = REQUESTS_MIN) -> None:
         self._file = file
+        self._requests_min = requests_min
         self._map: mmap.mmap | bytearray | None = None
         self._refreshed_at = 0.0
         self._active: frozenset[int] = frozenset()
         self._noted: dict[int, float] = {}
+        self._requests: dict[int, deque[float]] = {}
+        """The times of each event's latest requests, as many as make it active."""
 
     def note(self, slot: int, now: float) -> None:
-        """Note a request for the event of this slot. `now`: from `time.monotonic`."""
-        if now - self._noted.get(slot, 0.0) >= NOTE_SECONDS:
+        """Count a request for the event of this slot, and note the event if it is active. `now`: from
+        `time.monotonic`."""
+        times = self._requests.get(slot)
+        if times is None:
+            times = self._requests[slot] = deque(maxlen=self._requests_min)
+        times.append(now)
+        is_active = len(times) == self._requests_min and now - times[0] <= ACTIVE_SECONDS
+        if is_active and now - self._noted.get(slot, 0.0) >= NOTE_SECONDS:
             self._noted[slot] = now
             _ONE.pack_into(self._mapped(), slot * _ONE.size, now)
             self._active |= {slot}
 
     def is_any_other_active(self, slot: int, now: float) -> bool:
-        """Return whether an event of another slot had a request within the last second. Notes of other processes are
+        """Return whether an event of another slot was active within the last second. Notes of other processes are
         up to a tenth of a second old."""
         if now - self._refreshed_at >= NOTE_SECONDS:
             self._refreshed_at = now

@@ -104,6 +104,13 @@ class ConcurrencyLimit:
         no queue."""
         return argument if argument in self._queues else self._find_key(argument)
 
+    def note_activity(self, argument: str) -> None:
+        """Count a request for the event of this argument that may take its resources: only such requests make an event
+        active, not those of callers who are refused."""
+        key = self.key_of(argument)
+        if self._activity is not None and key is not None and key in self._queues:
+            self._activity.note(self._queues[key].place, monotonic())
+
     async def acquire(self, key: str) -> None:
         """Take a slot, waiting for it if necessary. `leave` must follow. Raises problems.Busy if too many requests wait
         or this one has waited too long."""
@@ -111,8 +118,6 @@ class ConcurrencyLimit:
         if queue is None:
             queue = self._queues[key] = _EventQueue(slot_of(key))
         now = queue.at = monotonic()
-        if self._activity is not None:
-            self._activity.note(queue.place, now)
         if now - self._tidied_at > ACTIVE_SECONDS:
             self._tidy(now)
         if not queue.waiting and queue.under_way < self._current_limit(queue, now):

@@ -26,7 +26,7 @@ LATE_SECONDS = 0.25
 
 def make_limit(**given: Any) -> ConcurrencyLimit:
     if "activity" not in given:
-        given["activity"] = ActiveEvents(Path(mkdtemp(prefix="fairgate-limit-")) / "active")
+        given["activity"] = ActiveEvents(Path(mkdtemp(prefix="fairgate-limit-")) / "active", requests_min=1)
     return ConcurrencyLimit(
         "tests",
         **{
@@ -99,6 +99,7 @@ class Requests:
             self.refused.append(name)
         else:
             self.started.append(name)
+            self.limit.note_activity(event)
         return True
 
 

@@ -14,6 +14,7 @@ from apps.events import facade as events
 from apps.events.models import OnSale
 from apps.kernel import clock
 from apps.queue.models import QueueEntry
+from apps.reservations import async_views
 from apps.reservations.models import Reservation
 from tests.support import factories
 from tests.support.api_client import Api, assert_problem
@@ -250,3 +251,16 @@ def test_every_wrong_field_is_named_at_once(api: Api, concert: events.EventView)
     body = {"seats": [1], "ga_section": "x", "ga_quantity": 0, "best_available": 1, "a": 1, "b": 2}
     refused = api.post(HOLD, body, token=api.admission("concert"), key="k")
     assert assert_problem(refused, 422, "invalid")["errors"].keys() == body.keys()
+
+
+@pytest.mark.parametrize("api", ["fast"], indirect=True)
+def test_only_requests_of_admitted_visitors_make_an_event_active(
+    api: Api, concert: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    active: list[str] = []
+    monkeypatch.setattr(async_views.hold_limit, "note_activity", active.append)
+    assert hold(api, "", seats=["hall-A-1"]).status_code == 401
+    assert hold(api, "made-up", seats=["hall-A-1"]).status_code == 401
+    assert active == []
+    assert hold(api, api.admission("concert"), seats=["hall-A-1"]).status_code == 201
+    assert active == ["concert"]
