@@ -201,8 +201,7 @@ def has_handler(topic: str) -> bool:
 
 
 def register_wake(wake: Callable[[], object]) -> None:
-    """Call `wake` after each commit that wrote messages for `worker`. It may fail or be lost: the scanner finds them
-    anyway."""
+    """Call `wake` after each commit that wrote messages for `worker`. It may fail: the scanner finds them anyway."""
     _wake[:] = [wake]
 
 
@@ -211,15 +210,16 @@ def worker_groups() -> Collection[TopicGroup]:
     return ALL_GROUPS if settings.MAIL_IN_WORKER else (TopicGroup.SALES,)
 
 
-def _topics_outside(groups: Collection[TopicGroup]) -> list[str]:
+def _topics_outside(groups: Collection[TopicGroup], *, only_lists: bool = False) -> list[str]:
     """Return the topics of the other groups. A topic without a handler belongs to every group."""
-    return sorted(name for name, topic in _topics.items() if topic.group not in groups)
+    inside = {name for name, topic in _topics.items() if topic.group in groups and (topic.has_lists or not only_lists)}
+    return sorted(_topics.keys() - inside)
 
 
-def oldest_due_seconds(groups: Collection[TopicGroup] = ALL_GROUPS) -> float | None:
+def oldest_due_seconds(groups: Collection[TopicGroup] = ALL_GROUPS, *, only_lists: bool = False) -> float | None:
     """Return for how many seconds the oldest unclaimed message of these groups has been due, or None if none is due.
-    Messages put aside behind another of their key do not count."""
-    return outbox_metrics.oldest_due_seconds(_topics_outside(groups))
+    Those behind another of their key do not count. `only_lists`: of topics with lists, on which sales wait."""
+    return outbox_metrics.oldest_due_seconds(_topics_outside(groups, only_lists=only_lists))
 
 
 def get_status() -> outbox_metrics.OutboxStatus:
@@ -477,8 +477,8 @@ def _end_list(handled: Sequence[Message], others: Sequence[Message]) -> None:
 
 
 def _run_list_handler(messages: Sequence[Message]) -> Collection[int]:
-    """Return the ids of the messages that must be handled alone: all of them, if the handler fails. Raises
-    ClaimNotEnded if it lost its database session: the end of that claim gives the messages back."""
+    """Return the ids of those to be handled alone: all, if the handler fails. Raises ClaimNotEnded if it lost its
+    database session: the end of that claim gives the messages back."""
     handler = _topics[messages[0].topic].list_handler
     assert handler is not None
     try:

@@ -81,7 +81,8 @@ def read(limits: Limits) -> Health:
         return Health(
             hold_seconds=holds.value if holds else None,
             payment_fault_share=faults.value if faults else None,
-            worker_lag_seconds=outbox.oldest_due_seconds([TopicGroup.SALES]) or 0.0,
+            # Not of webhooks, whose endpoint may be down, nor of the refunds of a canceled event.
+            worker_lag_seconds=outbox.oldest_due_seconds([TopicGroup.SALES], only_lists=True) or 0.0,
             lock_waits=health_signals.count_lock_waits(longer_than_ms=limits.lock_wait_ms),
         )
 

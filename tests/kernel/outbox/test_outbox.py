@@ -546,3 +546,19 @@ def test_a_message_is_never_both_done_and_given_up() -> None:
     with pytest.raises(IntegrityError) as refused:
         OutboxMessage.objects.update(done_at=clock.now(), dead_at=clock.now())
     assert transactions.violated_constraint(refused.value) == "outbox_message_settled_once"
+
+
+def test_the_lag_of_sales_is_that_of_topics_with_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A webhook's endpoint that is down, or the refunds of a canceled event, lower no room's rate of admission."""
+    monkeypatch.setattr(outbox, "_topics", {})
+    outbox.register_handler("webhook", lambda message: None, together_max=4)
+    outbox.register_handler("charge", lambda message: None, list_handler=lambda messages: [])
+    with transaction.atomic():
+        outbox.publish("webhook", "a", {})
+    make_due()
+    assert (outbox.oldest_due_seconds() or 0) >= 1
+    assert outbox.oldest_due_seconds(only_lists=True) is None
+    with transaction.atomic():
+        outbox.publish("charge", "a", {})
+    make_due()
+    assert (outbox.oldest_due_seconds(only_lists=True) or 0) >= 1
