@@ -31,7 +31,8 @@ from apps.reservations import facade as reservations
 COOKIE = "orders"
 CONFIRMED_COOKIE = "confirmed_orders"
 RETURN_COOKIE = "returnable_orders"
-COOKIE_DAYS = 90
+COOKIE_SECONDS = 90 * 86_400
+"""For each order since it was opened, not since another one was."""
 COOKIE_ORDERS_MAX = 20
 CONFIRMATION_MINUTES = 30
 _END_DIGITS_MAX = 12
@@ -308,11 +309,11 @@ def set_return_cookie(request: HttpRequest, response: HttpResponse, order_id: UU
 
 
 def _orders_in_cookie(request: HttpRequest | Request, name: str) -> dict[UUID, int]:
-    """Return the orders in this cookie, latest last, and when the permission ends, in seconds since 1970 (0: with the
-    cookie). Left out are those that have ended, and orders whose address was corrected since."""
+    """Return the orders in this cookie, latest last, and when the permission ends, in seconds since 1970. Left out are
+    those that have ended, and orders whose address was corrected since."""
     try:
-        text = _cookies[name].unsign(request.COOKIES.get(name, ""), max_age=COOKIE_DAYS * 86_400)
-        parts = [f"{part}~0~0".split("~")[:3] for part in text.split(".") if part]
+        text = _cookies[name].unsign(request.COOKIES.get(name, ""), max_age=COOKIE_SECONDS)
+        parts = [part.split("~") for part in text.split(".") if part]
         granted = {UUID(order): (int(version), int(ends)) for order, version, ends in parts}
     except (BadSignature, ValueError):
         return {}
@@ -320,7 +321,7 @@ def _orders_in_cookie(request: HttpRequest | Request, name: str) -> dict[UUID, i
     return {
         order_id: ends
         for order_id, (version, ends) in granted.items()
-        if versions.get(order_id, 0) == version and not 0 < ends <= now
+        if versions.get(order_id, 0) == version and now < ends
     }
 
 
@@ -328,14 +329,14 @@ def _add_to_cookie(request: HttpRequest, response: HttpResponse, name: str, orde
     known = _orders_in_cookie(request, name)
     known.pop(order_id, None)
     kept = dict([*known.items()][-(COOKIE_ORDERS_MAX - 1) :])
-    kept[order_id] = ends
+    kept[order_id] = ends or int(clock.process_now().timestamp()) + COOKIE_SECONDS
     versions = _link_versions(kept)
     response.set_cookie(
         name,
         _cookies[name].sign(
             ".".join(f"{known_id}~{versions.get(known_id, 0)}~{until}" for known_id, until in kept.items())
         ),
-        max_age=COOKIE_DAYS * 86_400,
+        max_age=COOKIE_SECONDS,
         httponly=True,
         samesite="Lax",
         secure=request.is_secure(),

@@ -122,7 +122,7 @@ def test_an_expired_account_token_of_a_fallback_is_reported_as_expired(rotation:
 
 def test_links_and_cookies_of_orders_survive(rotation: Rotation) -> None:
     order, factory = uuid.uuid4(), RequestFactory()
-    key, cookie = access.link_key(order), access._cookies[access.COOKIE].sign(str(order))
+    key, cookie = access.link_key(order), access._cookies[access.COOKIE].sign(f"{order}~0~9999999999")
     rotation.change(NEW, rotation.old)
     request = factory.get("/")
     request.COOKIES[access.COOKIE] = cookie

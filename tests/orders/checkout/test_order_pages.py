@@ -2,6 +2,7 @@
 
 import io
 import re
+from datetime import timedelta
 from uuid import uuid4
 from xml.etree import ElementTree
 
@@ -12,6 +13,7 @@ from django.http import HttpResponse
 from django.test import Client
 from pypdf import PdfReader
 
+from apps.kernel import clock
 from apps.orders import access, selectors
 from apps.orders.cancellation import order_cancellation
 from apps.orders.checkin.check_in import Scan, scan
@@ -284,6 +286,19 @@ def test_a_browser_remembers_a_bounded_number_of_opened_orders(rf) -> None:
     assert access.orders_opened_by_link(request) == ids[-access.COOKIE_ORDERS_MAX :]
     request.COOKIES[access.COOKIE] += "x"
     assert access.orders_opened_by_link(request) == []
+
+
+def test_a_browser_forgets_an_order_although_it_opens_others(rf, monkeypatch) -> None:
+    request, opened = rf.get("/"), clock.process_now()
+    first, second = uuid4(), uuid4()
+    for order_id, days in ((first, 0), (second, 89)):
+        monkeypatch.setattr(clock, "process_now", lambda days=days: opened + timedelta(days=days))
+        response = HttpResponse()
+        access.set_order_cookie(request, response, order_id)
+        request.COOKIES[access.COOKIE] = response.cookies[access.COOKIE].value
+    assert access.orders_opened_by_link(request) == [first, second]
+    monkeypatch.setattr(clock, "process_now", lambda: opened + timedelta(days=91))
+    assert access.orders_opened_by_link(request) == [second]
 
 
 def test_an_account_finds_its_orders_in_any_browser(concert) -> None:
