@@ -46,7 +46,12 @@ class ScheduledTask(models.Model):
         indexes = [
             models.Index(
                 fields=["next_run_at", "id"], condition=Q(next_run_at__isnull=False), name="scheduled_task_next"
-            )
+            ),
+            models.Index(
+                fields=["event_id", "next_run_at"],
+                condition=Q(next_run_at__isnull=False),
+                name="scheduled_task_event_next",
+            ),
         ]
 
     def __str__(self) -> str:
@@ -66,6 +71,7 @@ class TaskRun(models.Model):
     id = models.BigAutoField(primary_key=True)
     task = models.ForeignKey(ScheduledTask, on_delete=models.CASCADE, related_name="runs", db_index=False)
     organizer_id = models.BigIntegerField(default=0, db_default=0, help_text="Of its task; 0: the whole site.")
+    event_id = models.BigIntegerField(null=True, blank=True, help_text="Of its task; empty: the whole site.")
     scheduled_for = models.DateTimeField(help_text="The minute of the schedule.")
     due_at = models.DateTimeField(help_text="Not started before: the minute, or the time of a retry.")
     state = models.CharField(max_length=10, choices=State.choices, default=State.PICKED)
@@ -112,6 +118,11 @@ class TaskRun(models.Model):
                 fields=["organizer_id", "turn"],
                 condition=Q(state__in=["picked", "running"]),
                 name="task_run_organizer_turns",
+            ),
+            models.Index(
+                fields=["event_id", "scheduled_for"],
+                condition=Q(state__in=["picked", "running"]),
+                name="task_run_event_minutes",
             ),
             models.Index(fields=["started_at"], condition=Q(state="running"), name="task_run_running"),
             models.Index(fields=["finished_at"], condition=Q(finished_at__isnull=False), name="task_run_finished"),

@@ -4,7 +4,7 @@
 -- again. A task that has a run under way is left for a later round: the insertion could wait for that run's lock, and so
 -- delay all other tasks. Returns for each task its minute and whether it has a run to wait for.
 WITH due AS MATERIALIZED (
-    SELECT task.id, task.next_run_at, coalesce(task.organizer_id, 0) AS organizer_id
+    SELECT task.id, task.next_run_at, task.event_id, coalesce(task.organizer_id, 0) AS organizer_id
     FROM scheduler_scheduledtask AS task
     WHERE task.next_run_at <= (SELECT clock_timestamp()) + %(ahead)s
       AND NOT EXISTS (SELECT FROM scheduler_taskrun AS run WHERE run.task_id = task.id AND run.state = 'running')
@@ -14,11 +14,12 @@ WITH due AS MATERIALIZED (
 ),
 picked AS (
     INSERT INTO scheduler_taskrun AS run (
-        task_id, organizer_id, scheduled_for, due_at, state, picked_at, attempts, losses, executor, result, error, asked_by,
-        earlier
+        task_id, event_id, organizer_id, scheduled_for, due_at, state, picked_at, attempts, losses, executor, result, error,
+        asked_by, earlier
     )
     SELECT
-        due.id, due.organizer_id, due.next_run_at, due.next_run_at, 'picked', clock_timestamp(), 0, 0, '', '', '', '', '[]'
+        due.id, due.event_id, due.organizer_id, due.next_run_at, due.next_run_at, 'picked', clock_timestamp(), 0, 0, '', '',
+        '', '', '[]'
     FROM due
     ORDER BY due.id
     ON CONFLICT (task_id, scheduled_for) DO UPDATE
