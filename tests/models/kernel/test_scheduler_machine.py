@@ -39,6 +39,7 @@ PICKER_STEPS = [
     for moment in ("before", "after")
 ]
 ORGANIZERS = [None, 1, 2]
+EVENTS = [None, 1, 2]
 
 
 class Scheduler(RuleBasedStateMachine):
@@ -51,6 +52,7 @@ class Scheduler(RuleBasedStateMachine):
         OutboxMessage.objects.filter(topic=TOPIC).delete()
         self.messages = 0
         self.is_failing = False
+        self.overtaken: list[int] = []
         self.steps = 0
         self.patches = [
             registered(self.handle),
@@ -70,6 +72,9 @@ class Scheduler(RuleBasedStateMachine):
                 one.__exit__(None, None, None)
 
     def handle(self, run: facade.Run) -> str:
+        earlier = TaskRun.objects.filter(task__event_id=run.scope.event_id, scheduled_for__lt=run.scheduled_for)
+        if run.scope.event_id and earlier.filter(state__in=["picked", "running"]).exists():
+            self.overtaken.append(run.id)
         result = scheduled_tasks.write_effect(run)
         if self.is_failing:
             raise facade.TaskFailed("failing")
@@ -79,9 +84,9 @@ class Scheduler(RuleBasedStateMachine):
         self.messages += count
         return True
 
-    @rule(organizer_id=st.sampled_from(ORGANIZERS))
-    def schedule_one(self, organizer_id: int | None) -> None:
-        schedule_now(organizer_id)
+    @rule(organizer_id=st.sampled_from(ORGANIZERS), event_id=st.sampled_from(EVENTS))
+    def schedule_one(self, organizer_id: int | None, event_id: int | None) -> None:
+        schedule_now(organizer_id, event_id=event_id)
 
     @rule()
     def schedule_recurring(self) -> None:
@@ -138,6 +143,10 @@ class Scheduler(RuleBasedStateMachine):
     def each_run_that_succeeded_has_one_effect_and_no_other_has_any(self) -> None:
         succeeded = TaskRun.objects.filter(state="succeeded").values_list("pk", flat=True)
         assert effects() == dict.fromkeys(succeeded, 1)
+
+    @invariant()
+    def no_run_overtakes_an_earlier_one_of_its_event(self) -> None:
+        assert self.overtaken == []
 
     @invariant()
     def no_enabled_task_is_forgotten(self) -> None:

@@ -6,12 +6,21 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError, connection
+from django.db.models import F, QuerySet
 
 from apps.kernel.db import sql
 from apps.kernel.http import problems
 from apps.kernel.scheduler import executor, facade, picker, runs
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
-from tests.support.kernel.scheduled_tasks import effects, execute_due, pick_all, register, registered, schedule_now
+from tests.support.kernel.scheduled_tasks import (
+    effects,
+    execute_due,
+    pick_all,
+    register,
+    registered,
+    schedule_now,
+    write_effect,
+)
 from tests.support.races import rival_at, rival_waiting_at, storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -213,6 +222,107 @@ def three_runs_of_two_tasks() -> tuple[int, int, int]:
     (other,) = set(pick_all()) - {first, second}
     picker.give_turns()
     return first, second, other
+
+
+def close_and_open() -> tuple[int, int]:
+    """Return the runs of two overdue tasks of one event, of different minutes, that wait with a turn each."""
+    return overdue_with_turn(2), overdue_with_turn(1)
+
+
+def overdue_with_turn(minutes_ago: int) -> int:
+    task_id = schedule_now(event_id=1)
+    pick_all()
+    at = TaskRun.objects.get(task=task_id).scheduled_for - timedelta(minutes=minutes_ago)
+    TaskRun.objects.filter(task=task_id).update(scheduled_for=at, due_at=at)
+    picker.give_turns()
+    return TaskRun.objects.get(task=task_id).pk
+
+
+def test_control_without_the_condition_a_later_run_of_an_event_ends_before_an_earlier_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A: UPDATE the first run, picked → running; COMMIT
+    B: the same for the second one; its effect; COMMIT
+    A: its effect; COMMIT
+    """
+    condition = "earlier.event_id = run.event_id"
+    assert condition in runs._start.text
+    naive = sql.Statement("start_next_run", runs._start.text.replace(condition, "false"))
+    monkeypatch.setattr(runs, "_start", naive)
+    first, second = close_and_open()
+    with rival_at("lock_run", "before", executor.execute_next) as rival:
+        assert executor.execute_next()
+    assert rival.result
+    ended = TaskRun.objects.order_by("finished_at").values_list("pk", flat=True)
+    assert list(ended) == [second, first]
+
+
+@pytest.mark.parametrize("statement", ["start_next_run", "end_run", "take_lost_runs", "give_turns"])
+def test_whatever_changes_an_earlier_run_of_an_event_a_later_one_starts_only_after_its_end(
+    statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A: changes the first run
+    B: reads the first run as it was before, so it starts nothing
+    A: COMMIT
+    """
+    monkeypatch.setattr(runs, "LOST_AFTER", timedelta())
+    first, second = close_and_open()
+    if statement in ("take_lost_runs", "give_turns"):
+        assert run_of(runs.start_next()) == first
+    if statement == "give_turns":
+        assert runs.recover_lost(1) == 1
+    act = {
+        "start_next_run": runs.start_next,
+        "end_run": executor.execute_next,
+        "take_lost_runs": lambda: runs.recover_lost(1),
+        "give_turns": picker.give_turns,
+    }[statement]
+    with rival_at(statement, "after", runs.start_next) as rival:
+        assert act()
+    assert rival.result is None
+    assert run_of(runs.start_next()) == {"end_run": second, "give_turns": first}.get(statement)
+
+
+def test_many_executors_that_are_lost_again_and_again_start_the_runs_of_each_event_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One picker finds the lost runs, gives them their turns and picks the tasks, a few at a time."""
+    monkeypatch.setattr(runs, "LOST_AFTER", timedelta())
+    monkeypatch.setattr(runs, "LOSSES_MAX", 1_000)
+    overtaken: list[int] = []
+
+    def execute(run: facade.Run) -> str:
+        if open_runs().filter(event_id=run.event_id, scheduled_for__lt=run.scheduled_for).exists():
+            overtaken.append(run.id)
+        return write_effect(run)
+
+    def open_runs() -> QuerySet[TaskRun]:
+        return TaskRun.objects.filter(state__in=["picked", "running"])
+
+    def is_over() -> bool:
+        return not open_runs().exists() and not ScheduledTask.objects.filter(next_run_at__isnull=False).exists()
+
+    def act(number: int) -> None:
+        while not is_over():
+            if number < 2:
+                picker.pick(3)
+                runs.recover_lost(10)
+                picker.give_turns(3)
+            elif number == 2:
+                runs.start_next()
+            else:
+                executor.execute_next()
+
+    register(execute)
+    for ago in range(5):
+        for number in range(6):
+            task_id = schedule_now(event_id=1 + number % 3)
+            by = timedelta(minutes=ago)
+            ScheduledTask.objects.filter(pk=task_id).update(next_run_at=F("next_run_at") - by)
+    values(storm(6, act))
+    assert overtaken == []
+    assert effects() == dict.fromkeys(TaskRun.objects.values_list("pk", flat=True), 1)
+    assert TaskRun.objects.count() == 30
 
 
 def test_two_pickers_that_give_turns_at_once_give_each_run_one() -> None:

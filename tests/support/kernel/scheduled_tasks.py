@@ -55,10 +55,10 @@ def registered(handler: Callable[[facade.Run], str | None] = write_effect, **mor
         picker._wakes[:] = wakes
 
 
-def schedule_now(organizer_id: int | None = None, **params: Any) -> int:
+def schedule_now(organizer_id: int | None = None, *, event_id: int | None = None, **params: Any) -> int:
     """Schedule a task for this minute, so that it is due."""
     now = facade.Schedule(once_at=schedule_times.whole_minute(clock.now()))
-    scope = facade.Scope(organizer_id=organizer_id)
+    scope = facade.Scope(event_id, organizer_id)
     return facade.schedule_task(KIND, params, now, scope=scope, who="ada")
 
 
