@@ -168,7 +168,7 @@ GERMAN_ACTS = (
         "Die neun Sinfonien an einem Tag.",
         "Von zehn Uhr morgens bis Mitternacht, mit langen Pausen und Suppe.", 9800),
     Act("Sterne über der Stadt", "Dr. Friederike Vogt", "Vortrag;Wissenschaft;Familie",
-        "Ein Vortrag über Proadten, mit Fernrohr.",
+        "Ein Vortrag über Planeten, mit Fernrohr.",
         "Danach beobachten wir gemeinsam den Himmel, wenn er klar ist.", 1100),
     Act("Zirkus Morgenrot", "Zirkus Morgenrot", "Zirkus;Akrobatik;Familie",
         "Artistik ohne Tiere.",
