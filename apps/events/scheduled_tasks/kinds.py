@@ -70,9 +70,12 @@ def require_permitted(run: scheduler.Run, permission: str) -> None:
 
 def _publish(run: scheduler.Run) -> str:
     try:
-        is_published = publication.publish_locked(publication.lock_event(run.event_id))
+        event = publication.lock_event(run.event_id)
+        is_published = publication.publish_locked(event)
     except (publication.EventRefused, event_views.EventNotFound) as error:
         raise scheduler.TaskFailed(str(error)) from error
+    if event.status == Event.Status.CANCELED:
+        raise scheduler.TaskFailed("the event is canceled, so it was not published")
     if is_published:
         transaction.on_commit(publication.refresh_statistics, robust=True)
     return "published" if is_published else "it was published already"

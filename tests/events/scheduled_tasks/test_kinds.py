@@ -89,6 +89,8 @@ def test_a_draft_is_published_and_an_incomplete_one_says_why() -> None:
     assert run(draft.pk, "events.publish").result == "published"
     assert events.get_event("later").is_public
     assert run(draft.pk, "events.publish").result == "it was published already"
+    Event.objects.filter(pk=draft.pk).update(status="canceled")
+    assert run(draft.pk, "events.publish").error == "the event is canceled, so it was not published"
     assert run(10**9, "events.publish").error == "There is no such event."
 
 
