@@ -8,6 +8,7 @@ from typing import Any
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.templatetags.static import static
 from django.urls import reverse
@@ -51,6 +52,8 @@ def catalog(request: HttpRequest) -> HttpResponseBase:
         cards, shown = _search_context(query, client_address.address_from_environ(request.META))
     else:
         cards, shown = _browse_context(query)
+    if query.page > 1 and not cards:
+        return redirect(catalog_page.url_of(query, page=None))  # A bookmark, or a list that is shorter now.
     # Cache the page briefly if it shows counts, or if it is a search result, because no purge covers its URL.
     is_brief = bool(request.GET) or any(card.state in ("on_sale", "sold_out") for card in cards)
     seconds = settings.CACHE_SOLD_OUT_SECONDS if is_brief else settings.CACHE_PAGE_SECONDS

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 from urllib.parse import urlencode
 
 from django.urls import reverse
+from django.utils.formats import date_format
 from django.utils.html import conditional_escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
@@ -44,11 +46,15 @@ def filter_context(query: Query, facets: dict[str, tuple[Facet, ...]]) -> dict[s
     """Return the context of the filters: each option with the number of events that it would leave."""
     prices = {"0": "Free", **{str(price): f"Up to {price // 100}" for price in filters.PRICES if price}}
     default = "best" if query.text else "date"
-    chosen_days = query.when if query.when and query.when not in filters.WHENS else ""
+    whens = {
+        facet.value: WHEN_NAMES.get(facet.value) or date_format(date.fromisoformat(facet.value[:10]), "F Y")
+        for facet in facets["when"]
+    }
+    other = [query.when] if query.when and query.when not in whens else []
     return {
         "whens": [
-            *([Choice(chosen_days, chosen_days.replace("..", " to "), True)] if chosen_days else []),
-            *_choices(facets["when"], WHEN_NAMES),
+            *(Choice(days, days.replace("..", " to "), True) for days in other),
+            *_choices(facets["when"], whens),
         ],
         "cities": _choices(facets["city"], {}),
         "prices": _choices(facets["price_max"], prices),

@@ -66,7 +66,7 @@ class Found:
     ignored: tuple[str, ...]
     """Words without which the results were found."""
     facets: dict[str, tuple[Facet, ...]]
-    """By filter: when, city, price_max, available, accessible."""
+    """By filter: when (also each of the next twelve months), city, price_max, available, accessible."""
     suggestions: tuple[Suggestion, ...]
     """Without results only."""
 
@@ -158,7 +158,7 @@ def _facets(
     today = now.date()
     whens = [
         Facet(when, (by_when & filters.on_days(documents, when, today)).bit_count(), when == query.when)
-        for when in filters.WHENS
+        for when in (*filters.WHENS, *filters.months_from(today))
     ]
     by_price = without("price")
     prices = [
@@ -233,12 +233,13 @@ def _completions(text: str, match: Match, known: View) -> list[str]:
         return []
     unit = match.units[-1]
     word = unit.tokens[-1]
+    others = {token.word for one in match.units for token in one.tokens}
     found = []
     is_only = len(match.units) == 1  # Then every document of the unit matches.
     found_of = [level.documents if is_only else level.documents & match.documents for level in unit.levels]
     counted = [(documents.bit_count(), level) for documents, level in zip(found_of, unit.levels, strict=True)]
     for count, level in sorted(counted, key=lambda pair: -pair[0]):
         last = level.alternative.words[-1]
-        if count and last != word.word and last.startswith(word.word):
+        if count and last not in others and last not in known.vocabulary.stop_words and last.startswith(word.word):
             found.append(f"{text[: word.start]}{known.vocabulary.words[last].written}")
     return list(dict.fromkeys(found))[:3]

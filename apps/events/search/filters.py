@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import pairwise
 
 from apps.events.search import bits
 from apps.events.search.documents import PRICE_MAX
@@ -98,6 +99,12 @@ def _number(name: str, value: str, low: int, high: int) -> int:
     if not (value.isascii() and value.isdigit() and len(value) < 12 and low <= int(value) <= high):
         raise QueryInvalid(name, f"must be a number from {low} to {high}")
     return int(value)
+
+
+def months_from(today: date) -> list[str]:
+    """Return this month and the next eleven, each as a range of days."""
+    firsts = [date(today.year + at // 12, at % 12 + 1, 1) for at in range(today.month - 1, today.month + 12)]
+    return [f"{first}..{following - timedelta(days=1)}" for first, following in pairwise(firsts)]
 
 
 def days_of(when: str, today: date) -> tuple[date, date]:

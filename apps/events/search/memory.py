@@ -234,7 +234,7 @@ class Index:
                 self._apply_changes(version, generation)
             if synonyms != self._synonyms_version:
                 groups = Synonym.objects.values_list("words", flat=True)
-                self.synonyms = Synonyms(groups, self.vocabulary.languages)
+                self.synonyms = Synonyms(groups, self.vocabulary.languages, self.vocabulary.stop_words)
                 self._synonyms_version = synonyms
             if time.monotonic() - self._ranked_at > RANK_SECONDS:
                 self.documents.rank_again(self._read_at)

@@ -5,7 +5,7 @@ steps, and a step is taken only if the ones before have found no document that m
 
 1. the word itself, its forms (same stem), its synonyms, and two words written as one or the reverse;
 2. for words that the index does not have: words within two edits, longer words with it, and words that sound alike;
-3. the same for all words;
+3. the same for all words, but for those that the index has only very close spellings;
 4. without the words for which nothing was found.
 """
 
@@ -24,7 +24,8 @@ WORDS_MAX = 8
 SCALE = 16
 """Points of a word for a weight of 1; the difference of two weights exceeds all other points of an event together."""
 CLOSE_SCORE = 0.9
-"""A spelling below this similarity leaves the choice to words that sound alike too."""
+"""A spelling below this similarity leaves the choice to words that sound alike too, and never stands for a word that
+the index has."""
 
 
 class Matched(StrEnum):
@@ -106,13 +107,13 @@ def parse(query: str) -> list[Token]:
 
 
 def match(query: str, index: View, among: int, *, is_prefix: bool = False) -> Match:
-    """Return the documents among these that match all words of the query. `is_prefix`: the last word may be
-    incomplete."""
+    """Return the documents among these that match all words of the query: all if it is blank, none if it has signs
+    only. `is_prefix`: the last word may be incomplete."""
     tokens = parse(query)
     stops = index.vocabulary.stop_words
     last = tokens[-1:] if is_prefix else []
     needed = [token for token in tokens if token.word not in stops or token in last] or tokens
-    return _Pipeline(index, among).match(needed, is_prefix=is_prefix)
+    return _Pipeline(index, among).match(needed, is_prefix=is_prefix, is_blank=not query.strip())
 
 
 class _Pipeline:
@@ -121,12 +122,12 @@ class _Pipeline:
         self._words = index.vocabulary
         self._everything = among
 
-    def match(self, tokens: Sequence[Token], *, is_prefix: bool) -> Match:
+    def match(self, tokens: Sequence[Token], *, is_prefix: bool, is_blank: bool) -> Match:
         if not tokens:
-            return Match([], [], self._everything)
+            return Match([], [], self._everything if is_blank else 0)
         units = list(self._units(tokens))
         if is_prefix:
-            self._complete(units[-1])
+            self._complete(units[-1], is_only=len(units) == 1)
         self._measure(units)
         self._extend_and_measure([unit for unit in units if not unit.documents])
         documents = self._common(units)
@@ -204,9 +205,10 @@ class _Pipeline:
                 self._add_phrase(unit, phrase)
         return unit
 
-    def _complete(self, unit: Unit) -> None:
-        word = unit.tokens[-1].word
-        for other in self._words.completions(word):
+    def _complete(self, unit: Unit, *, is_only: bool) -> None:
+        """Add words that the unit's last word may become. With other words, those that go with them are found by their
+        documents, so rare ones are added, too."""
+        for other in self._words.completions(unit.tokens[-1].word, are_many=not is_only):
             self._add(unit, (*(token.word for token in unit.tokens[:-1]), other), Matched.EXACT, quality=0.95)
 
     def _extend_and_measure(self, units: Sequence[Unit]) -> None:
@@ -232,10 +234,11 @@ class _Pipeline:
                     self._add(unit, (word,), Matched.FORM, quality=PART_QUALITY)
 
     def _correct(self, unit: Unit, text: str) -> None:
-        spellings = self._words.spellings(text)
+        is_known = unit.is_sure
+        spellings = [near for near in self._words.spellings(text) if not is_known or near.score >= CLOSE_SCORE]
         for near in spellings:
             self._add_near(unit, near, Matched.SPELLING)
-        if not spellings or spellings[0].score < CLOSE_SCORE:
+        if not is_known and (not spellings or spellings[0].score < CLOSE_SCORE):
             for near in self._words.sounds_like(text):
                 self._add_near(unit, near, Matched.SOUND)
 

@@ -145,6 +145,38 @@ def test_type_ahead_offers_events_and_completed_words(season: None) -> None:
     assert Client().get("/api/search/suggestions?q=").json() == {"events": [], "queries": []}
 
 
+def test_type_ahead_keeps_an_event_while_its_name_is_typed(season: None) -> None:
+    name = "schwarzenegger"
+    for typed in (f"arnold {name[:length]}" for length in range(1, len(name))):
+        found = Client().get("/api/search/suggestions", {"q": typed}).json()
+        assert found["events"][0]["name"] == "An Evening with Arnold Schwarzenegger", typed
+        assert found["queries"] == [f"arnold {name}"]
+    assert Client().get("/api/search/suggestions?q=berlin berlin").json()["queries"] == []
+
+
+@pytest.mark.parametrize(
+    "unknown", ["jazz rock", "metal opera", "bluegrass berlin", "museum at night", "wheelchair", "beyoncé", "🎸", "%"]
+)
+def test_what_no_event_has_is_not_replaced_by_what_is_hardly_like_it(season: None, unknown: str) -> None:
+    found = _get(q=unknown)
+    assert (found["total"], found["did_you_mean"]) == (0, None), found["results"][:1]
+
+
+def test_a_page_past_the_end_leads_to_the_first(season: None) -> None:
+    assert Client().get("/?page=24").url == "/"
+    assert Client().get("/?q=jazz&page=9").url == "/?q=jazz"
+
+
+def test_each_of_the_next_months_can_be_chosen(season: None) -> None:
+    page = Client().get("/")
+    month = next(choice for choice in page.context["filters"]["whens"] if ".." in choice.value)
+    shown = Client().get("/", {"when": month.value})
+    assert f"({shown.context['found']['total']})" in month.name
+    assert f'<option value="{month.value}" selected>{month.name}</option>' in shown.content.decode()
+    starts = Event.objects.filter(slug__in=[one["slug"] for one in shown.context["events"]]).values_list("starts_at")
+    assert {f"{start:%B %Y}" for (start,) in starts} == {month.name.partition(" (")[0]}
+
+
 def test_the_search_may_be_cached_and_is_the_same_for_every_visitor(season: None) -> None:
     response = Client().get("/api/search?q=jazz")
     assert "public" in response.headers["Cache-Control"]

@@ -9,7 +9,7 @@ from apps.events.search import bits
 from apps.events.search.words import metaphone
 from apps.events.search.words.edits import CANDIDATES_MAX, SAME_REMAINDER_MAX, EditIndex
 from apps.events.search.words.text import fold, tokenize, without_umlauts
-from apps.events.search.words.vocabulary import ADDED_MIN, Row, Vocabulary
+from apps.events.search.words.vocabulary import ADDED_MIN, Row, Synonyms, Vocabulary
 
 # Published examples of the algorithm, and names that a shopper may spell by ear.
 SOUNDS = {
@@ -111,3 +111,9 @@ def test_a_vocabulary_with_terms_added_later_is_like_one_that_was_read_with_them
             assert getattr(grown, ask)(text) == getattr(fresh, ask)(text), (ask, text)
         assert grown.parts(text, text) == fresh.parts(text, text)
     assert [near.text for near in grown.spellings("gosple")] == ["gospel"]
+
+
+def test_a_synonym_may_have_stop_words() -> None:
+    synonyms = Synonyms(["rock and roll, metalworks", "the who, of and"], stops=frozenset({"and", "the", "of"}))
+    assert synonyms.of(("rock", "roll")) == {("metalworks",)}
+    assert synonyms.of(("who",)) == {("of", "and")}, "a phrase of nothing else keeps them"

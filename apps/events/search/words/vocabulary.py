@@ -1,6 +1,6 @@
 """The words of the index as one process keeps them: exact, by stem, by prefix, within two edits, and by sound."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import log2
@@ -21,9 +21,11 @@ SHORT_WORD_CHARACTERS = 3
 """Shorter words are not corrected."""
 CANDIDATES_MAX = 8
 PREFIX_CHARACTERS_MIN = 4
-SIMILARITY_MIN = 0.55
+SIMILARITY_MIN = 0.65
 """Of a word that only sounds alike, by Jaro-Winkler."""
 COMPLETIONS_MAX = 12
+COMPARED_MAX = 480
+"""Words with one start that are compared."""
 START_CHARACTERS_MAX = 3
 """Completions of starts up to this length are kept: too many words have them to compare them for each search."""
 SAME_SOUND_MAX = 500
@@ -171,12 +173,14 @@ class Vocabulary:
         word = self.words[text]
         return set().union(*(self._by_stem[key] for key in list(word.stems))) | {text}
 
-    def completions(self, start: str) -> list[str]:
-        """Return words that begin with this, those of most events first."""
-        if len(start) <= START_CHARACTERS_MAX:
-            return self._starts.get(start, [])
-        found = common_prefix(self._texts, start, 40 * COMPLETIONS_MAX)
-        return sorted(found, key=self._by_count)[:COMPLETIONS_MAX]
+    def completions(self, start: str, *, are_many: bool = False) -> list[str]:
+        """Return words that begin with this, those of most events first. `are_many`: also those of few events, for a
+        caller that has other words to choose by."""
+        common = self._starts.get(start, []) if len(start) <= START_CHARACTERS_MAX else []
+        if common and not are_many:
+            return common
+        found = {*common, *common_prefix(self._texts, start, COMPARED_MAX)}
+        return sorted(found, key=self._by_count)[: COMPARED_MAX if are_many else COMPLETIONS_MAX]
 
     def parts(self, text: str, written: str) -> set[str]:
         """Return longer words that begin with this word or its stem, or end with it."""
@@ -198,7 +202,7 @@ class Vocabulary:
         found: dict[str, int] = {}
         candidates = [self._numbered[number] for number in self._edits.near(text)]
         for word, distance, _ in process.extract(text, candidates, scorer=OSA.distance, score_cutoff=edits, limit=None):
-            if distance > 0 and len(word) >= SHORT_WORD_CHARACTERS:
+            if distance > 0 and len(word) >= SHORT_WORD_CHARACTERS and word not in self.stop_words:
                 found[word] = int(distance)
         if not found:
             return []
@@ -227,7 +231,7 @@ class Vocabulary:
             for sound, distance, _ in process.extract(
                 code, sounds, scorer=OSA.distance, score_cutoff=edits, limit=None
             ):
-                less = 0.12 * distance
+                less = 0.15 * distance
                 for word, similarity, _ in process.extract(
                     text,
                     self._by_sound[sound][:SAME_SOUND_MAX],
@@ -235,7 +239,9 @@ class Vocabulary:
                     score_cutoff=SIMILARITY_MIN + less,
                     limit=None,
                 ):
-                    found[word] = max(found.get(word, 0.0), similarity - less)
+                    # The measure of similarity favors common beginnings, also those that are half of the word.
+                    if word not in self.stop_words and 2 * len(word) > len(text):
+                        found[word] = max(found.get(word, 0.0), similarity - less)
         near = [Near(word, likeness) for word, likeness in found.items()]
         return sorted(near, key=lambda one: (-one.score, one.text))[:CANDIDATES_MAX]
 
@@ -263,11 +269,13 @@ def _starts_of(text: str) -> list[str]:
 class Synonyms:
     """The phrases that mean the same, by phrase: each is a tuple of folded words."""
 
-    def __init__(self, groups: Iterable[str], languages: Iterable[str] = ()) -> None:
+    def __init__(self, groups: Iterable[str], languages: Iterable[str] = (), stops: Container[str] = ()) -> None:
+        """`stops`: words that queries are matched without, and phrases too, unless they have no others."""
         self._others: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
         self.longest = 1
         for group in groups:
-            phrases = {phrase for part in group.split(",") if (phrase := words_of(part))}
+            whole = [phrase for part in group.split(",") if (phrase := words_of(part))]
+            phrases = {tuple(word for word in phrase if word not in stops) or phrase for phrase in whole}
             for phrase in phrases:
                 self._others.setdefault(phrase, set()).update(phrases - {phrase})
                 self.longest = max(self.longest, len(phrase))
