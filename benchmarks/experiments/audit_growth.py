@@ -46,8 +46,8 @@ def measure(sizes: list[int], rounds: int, changes: int) -> None:
             fill(f"event-{count}", sections, ROWS, SEATS_IN_ROW, share * 2, share)
             count += share
             print(f"# {count:,} reservations", file=sys.stderr, flush=True)
+            audit_changes()  # Sets the horizon after what was filled in, as each minute's audit does during a sale.
         vacuum_tables()
-        audit_changes()  # Sets the horizon after what was filled in.
         costs = [cost_of_audit(minute, changes, number) for number in range(rounds + 1)][1:]
         found[size] = statistics.median(costs)
         base = found[sizes[0]]
