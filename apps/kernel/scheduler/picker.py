@@ -27,6 +27,8 @@ BATCHES_MAX = 100
 """Batches of one round."""
 TURNS_MAX = 500
 """Runs that get their turns in one transaction."""
+COUNTED_MAX = 500
+"""Runs that can start are counted up to this number; a picker wakes no more executors at once."""
 HERE_AFTER_SECONDS = 15.0
 """When a run has waited for this long, runs are also executed in this process: the workers are stopped, or have too
 much to do."""
@@ -79,7 +81,7 @@ def start_due() -> int:
         if given < TURNS_MAX:
             break
     with connection.cursor() as cursor:
-        ((waiting_count, seconds),) = _waiting.rows(cursor)
+        ((waiting_count, seconds),) = _waiting.rows(cursor, limit=COUNTED_MAX)
     if waiting_count:
         needed = min(waiting_count, max(1, orchestrator.count_executors()))
         is_sent = any(wake(needed) for wake in _wakes)

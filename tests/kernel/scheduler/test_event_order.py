@@ -204,7 +204,7 @@ def test_an_event_that_has_to_wait_delays_no_other_and_wakes_no_executor(done: l
 
 def waiting_count() -> int:
     with connection.cursor() as cursor:
-        ((count, _),) = picker._waiting.rows(cursor)
+        ((count, _),) = picker._waiting.rows(cursor, limit=picker.COUNTED_MAX)
     return int(count)
 
 
