@@ -24,6 +24,8 @@ PREFIX_CHARACTERS_MIN = 4
 SIMILARITY_MIN = 0.65
 """Of a word that only sounds alike, by Jaro-Winkler."""
 COMPLETIONS_MAX = 12
+MANY_MAX = 200
+"""Completions for a caller that chooses among them: the postings of each are read."""
 COMPARED_MAX = 480
 """Words with one start that are compared."""
 START_CHARACTERS_MAX = 3
@@ -180,7 +182,7 @@ class Vocabulary:
         if common and not are_many:
             return common
         found = {*common, *common_prefix(self._texts, start, COMPARED_MAX)}
-        return sorted(found, key=self._by_count)[: COMPARED_MAX if are_many else COMPLETIONS_MAX]
+        return sorted(found, key=self._by_count)[: MANY_MAX if are_many else COMPLETIONS_MAX]
 
     def parts(self, text: str, written: str) -> set[str]:
         """Return longer words that begin with this word or its stem, or end with it."""
