@@ -124,9 +124,9 @@ class ReturnTerms:
     policy: ReturnOffer | None
     starts_at: datetime
     windows: tuple[tuple[datetime, datetime], ...] = ()
-    """Of open windows: they are for seats held until when, and until when tickets may be returned."""
+    """Open windows, each as two times: tickets for seats held until the first may be returned until the second."""
     earlier_starts: tuple[tuple[datetime, datetime], ...] = ()
-    """Of changes of the schedule, oldest first: they concern seats held until when, and the start before."""
+    """Changes of the start, oldest first, each as two times: seats held until the first were for the second."""
 
     @property
     def is_moved(self) -> bool:

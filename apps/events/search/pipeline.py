@@ -5,7 +5,7 @@ steps, and a step is taken only if the ones before have found no document that m
 
 1. the word itself, its forms (same stem), its synonyms, and two words written as one or the reverse;
 2. for words that the index does not have: words within two edits, longer words with it, and words that sound alike;
-3. the same for all words, but for those that the index has only very close spellings;
+3. the same for all words, except that a word of the index is replaced by very close spellings only;
 4. without the words for which nothing was found.
 """
 
@@ -208,7 +208,7 @@ class _Pipeline:
     def _complete(self, unit: Unit, *, is_only: bool) -> None:
         """Add words that the unit's last word may become. With other words, those that go with them are found by their
         documents, so rare ones are added, too."""
-        for other in self._words.completions(unit.tokens[-1].word, are_many=not is_only):
+        for other in self._words.completions(unit.tokens[-1].word, with_rare=not is_only):
             self._add(unit, (*(token.word for token in unit.tokens[:-1]), other), Matched.EXACT, quality=0.95)
 
     def _extend_and_measure(self, units: Sequence[Unit]) -> None:

@@ -175,14 +175,14 @@ class Vocabulary:
         word = self.words[text]
         return set().union(*(self._by_stem[key] for key in list(word.stems))) | {text}
 
-    def completions(self, start: str, *, are_many: bool = False) -> list[str]:
-        """Return words that begin with this, those of most events first. `are_many`: also those of few events, for a
+    def completions(self, start: str, *, with_rare: bool = False) -> list[str]:
+        """Return words that begin with this, those of most events first. `with_rare`: also those of few events, for a
         caller that has other words to choose by."""
         common = self._starts.get(start, []) if len(start) <= START_CHARACTERS_MAX else []
-        if common and not are_many:
+        if common and not with_rare:
             return common
         found = {*common, *common_prefix(self._texts, start, COMPARED_MAX)}
-        return sorted(found, key=self._by_count)[: MANY_MAX if are_many else COMPLETIONS_MAX]
+        return sorted(found, key=self._by_count)[: MANY_MAX if with_rare else COMPLETIONS_MAX]
 
     def parts(self, text: str, written: str) -> set[str]:
         """Return longer words that begin with this word or its stem, or end with it."""
