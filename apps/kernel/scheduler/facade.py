@@ -9,6 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import OperationalError
+from django.db.models import QuerySet
+from psycopg import errors
+
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.kernel.http import problems
@@ -39,6 +43,7 @@ __all__ = [
     "Outcome",
     "Plan",
     "Run",
+    "RunStarting",
     "Schedule",
     "Scope",
     "TaskFailed",
@@ -84,6 +89,12 @@ class NotRunnable(problems.StaffProblem):
     """Only a failed run can be run again."""
 
     type, status, title = "not-runnable", 409, "Only a failed run can be run again."
+
+
+class RunStarting(problems.StaffProblem):
+    """A run of the task has become due and is being started by an executor."""
+
+    type, status, title = "run-starting", 409, "The task is being started right now. Try again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +202,8 @@ def change_task(
     task_id: int, params: Mapping[str, Any], schedule: Schedule, *, who: str, account_id: int | None = None
 ) -> None:
     """Change what the task does and when, and enable it; it acts for this person from now on. A run that was picked and
-    has not started is dropped: its minute counts again. A run that is under way ends as it began. Raises TaskNotFound
-    and Invalid, also for a minute in which the task has started already."""
+    has not started is dropped: its minute counts again. A run that is under way ends as it began. Raises TaskNotFound,
+    RunStarting, and Invalid, also for a minute in which the task has started already."""
     with transactions.write():
         apply_change(task_id, params, schedule, who=who, account_id=account_id)
 
@@ -217,12 +228,12 @@ def apply_change(
 
 def cancel_task(task_id: int) -> bool:
     """Disable the task and cancel its runs that have not started; return whether it was enabled. A run that is under
-    way ends as it began; if its executor is lost or the database refuses it, it is canceled, too. Raises
-    TaskNotFound."""
+    way ends as it began; if its executor is lost or the database refuses it, it is canceled, too. Raises TaskNotFound
+    and RunStarting."""
     with transactions.write():
         task = _lock(task_id)
         was_enabled = task.enabled
-        TaskRun.objects.filter(task=task, state=TaskRun.State.PICKED).update(state=TaskRun.State.CANCELED, turn=None)
+        _lock_waiting(task).update(state=TaskRun.State.CANCELED, turn=None)
         task.enabled, task.next_run_at = False, None
         task.save(update_fields=["enabled", "next_run_at"])
         return was_enabled
@@ -281,11 +292,27 @@ def _lock(task_id: int) -> ScheduledTask:
     return task
 
 
-def _drop_waiting(task: ScheduledTask) -> None:
-    """Delete the task's runs that never started, and cancel those that wait for another attempt."""
+def _lock_waiting(task: ScheduledTask) -> QuerySet[TaskRun]:
+    """Lock the runs that wait of the task, whose row is locked, and return their query. Raises RunStarting if another
+    transaction has one locked.
+
+    It does not wait for that: the executor locks the rows of the run, of its event and of the task in this order, and
+    would wait for the caller.
+    """
     waiting = TaskRun.objects.filter(task=task, state=TaskRun.State.PICKED)
-    # One statement with its condition: `delete` would read the runs first, because of their files, and then delete by
-    # id also a run that has started meanwhile. A run that never started has no file.
+    try:
+        ids = list(waiting.select_for_update(no_key=True, nowait=True).values_list("pk", flat=True))
+    except OperationalError as error:
+        if isinstance(error.__cause__, errors.LockNotAvailable):
+            raise RunStarting from error
+        raise
+    return TaskRun.objects.filter(pk__in=ids)
+
+
+def _drop_waiting(task: ScheduledTask) -> None:
+    """Delete the task's runs that never started, and cancel those that wait for another attempt. Raises RunStarting."""
+    waiting = _lock_waiting(task)
+    # `delete` would read the runs first, because of their files. A run that never started has none.
     waiting.filter(attempts=0)._raw_delete(using="default")
     waiting.update(state=TaskRun.State.CANCELED, turn=None)
 

@@ -1,14 +1,14 @@
 """Two pickers, and two executors, at the same moment: each run exists once and happens once."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.db.models import F, QuerySet
 
-from apps.kernel.db import sql
+from apps.kernel.db import sql, transactions
 from apps.kernel.http import problems
 from apps.kernel.scheduler import executor, facade, picker, runs
 from apps.kernel.scheduler.models import ScheduledTask, TaskRun
@@ -387,23 +387,60 @@ def test_a_run_that_was_refused_while_staff_cancel_its_task_does_not_start_again
     assert (run.state, run.losses, effects()) == ("canceled", 1, {})
 
 
-def test_a_task_that_starts_while_it_is_changed_for_the_same_minute_is_not_changed() -> None:
-    """E: UPDATE picked → running
-    S: DELETE of runs that wait: waits for E
-    E: COMMIT
-    S: DELETE finds none, and the minute is refused. Read before the DELETE, the run would still wait.
-    """
-    task_id = schedule_now()
+def change_to_same_minute(task_id: int) -> None:
     once = facade.Schedule(once_at=ScheduledTask.objects.get().once_at)
+    facade.change_task(task_id, {"text": "new"}, once, who="bob")
+
+
+def refusal_of(act: Callable[[int], Any], task_id: int) -> type[Exception] | None:
+    try:
+        act(task_id)
+    except problems.Problem as refused:
+        return type(refused)
+    return None
+
+
+def test_control_staff_who_wait_for_a_run_that_starts_keep_its_end_from_the_row_of_the_task(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """E: UPDATE picked → running
+    S: locks the task; UPDATE of runs that wait: waits for E
+    E: COMMIT; its next transaction locks the run, and S waits for that, too. E then waits for the task: a deadlock.
+    """
+    monkeypatch.setattr(
+        facade, "_lock_waiting", lambda task: TaskRun.objects.filter(task=task, state=TaskRun.State.PICKED)
+    )
+    task_id = schedule_now()
     pick_all()
     picker.give_turns()
-    with rival_waiting_at(
-        "start_next_run", "after", lambda: facade.change_task(task_id, {"text": "new"}, once, who="bob")
-    ) as rival:
+    with (
+        rival_waiting_at("start_next_run", "after", lambda: facade.cancel_task(task_id)) as rival,
+        transactions.write(),
+        connection.cursor() as cursor,
+    ):
+        assert runs._start.rows(cursor, executor="E")
+        with pytest.raises(OperationalError, match="could not obtain lock"), transaction.atomic():
+            ScheduledTask.objects.select_for_update(no_key=True, nowait=True).get()
+    assert rival.result() is True
+    assert TaskRun.objects.get().state == "running"
+
+
+@pytest.mark.parametrize("act", [facade.cancel_task, change_to_same_minute])
+def test_staff_do_not_wait_for_a_run_that_is_being_started(act: Callable[[int], Any]) -> None:
+    """E: UPDATE picked → running
+    S: locks the task, finds the run locked, and is refused
+    E: COMMIT, and runs the task as it was
+    """
+    task_id = schedule_now()
+    pick_all()
+    picker.give_turns()
+    with rival_at("start_next_run", "after", lambda: refusal_of(act, task_id)) as rival:
         assert executor.execute_next()
-    with pytest.raises(problems.Invalid, match="has already started"):
-        rival.result()
-    assert (ScheduledTask.objects.get().params, TaskRun.objects.get().state) == ({}, "succeeded")
+    assert rival.result is facade.RunStarting
+    task = ScheduledTask.objects.get()
+    assert (task.params, task.enabled, TaskRun.objects.get().state) == ({}, True, "succeeded")
+    # The minute counts as used now.
+    assert refusal_of(act, task_id) is (problems.Invalid if act is change_to_same_minute else None)
 
 
 def test_a_change_while_the_task_runs_sets_its_next_minute() -> None:
