@@ -100,8 +100,7 @@ def erase_account(account_id: int) -> None:
         user = User.objects.select_for_update(no_key=True).get(pk=account_id)
         if user.erased_at is not None:
             return
-        addresses = EmailAddress.objects.filter(user=user).values_list("email", flat=True)
-        _erase_log(user, {user.username, user.email, *addresses} - {""})
+        _erase_log(user)
         user.username, user.email, user.first_name, user.last_name = f"{ERASED}-{user.pk}", "", "", ""
         user.is_active, user.last_login, user.erased_at = False, None, clock.now()
         user.set_unusable_password()
@@ -122,18 +121,32 @@ def _delete_addresses_and_factors(chosen: Q) -> int:
     return EmailAddress.objects.filter(chosen).delete()[0] + Authenticator.objects.filter(chosen).delete()[0]
 
 
-def _erase_log(user: User, names: Iterable[str]) -> None:
-    """Remove these names, networks and browsers from the account's entries of the security log, and the names from the
-    entries of staff. What the account did as a member of staff stays."""
-    own = SecurityEvent.objects.filter(Q(account=user) | Q(name__in=names))
+def _erase_log(user: User) -> None:
+    """Remove the account's names, networks and browsers from its entries of the security log, and the names from the
+    entries of staff. What the account did as a member of staff stays.
+
+    Anyone can store the address of another person without confirming it. Such a name is removed only from log-ins that
+    failed, and not from these if another account has it, too.
+    """
+    confirmed = set(confirmed_addresses(user.pk))
+    given = {user.username, user.email, *EmailAddress.objects.filter(user=user).values_list("email", flat=True)} - {""}
+    names = confirmed | {name for name in given if accounts_of_address(name) == [user.pk]}
+    own = SecurityEvent.objects.filter(Q(account=user) | Q(account=None, name__in=names))
     own.exclude(kind__in=_OF_STAFF).update(detail="")
     own.update(name=ERASED, address="", user_agent="")
-    # A name in the address of a page that staff opened is quoted.
+    _erase_names({name for name in names if name in confirmed or "@" not in name})
+    changes = LogEntry.objects.filter(content_type__app_label="accounts", content_type__model="user")
+    changes.filter(object_id=str(user.pk)).update(object_repr=ERASED)
+
+
+def _erase_names(names: Iterable[str]) -> None:
+    """Remove these names from what the security log says about actions of staff."""
+    # In the address of a page that staff opened, a name is quoted.
     spellings = {*names, *(quote(name, safe="") for name in names)}
+    if not spellings:
+        return
     whole_name = re.compile("|".join(rf"(?<![\w.+-]){re.escape(name)}(?![\w-])" for name in spellings), re.IGNORECASE)
     named = SecurityEvent.objects.filter(reduce(or_, (Q(detail__icontains=name) for name in spellings)))
     for event in named.filter(kind__in=_OF_STAFF).order_by("pk"):
         event.detail = whole_name.sub(ERASED, event.detail)
         event.save(update_fields=["detail"])
-    changes = LogEntry.objects.filter(content_type__app_label="accounts", content_type__model="user")
-    changes.filter(object_id=str(user.pk)).update(object_repr=ERASED)

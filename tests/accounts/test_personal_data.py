@@ -165,6 +165,34 @@ def test_erasing_closes_the_account_and_erases_its_orders(
     assert_audit_clean()
 
 
+def test_an_erasure_leaves_the_log_of_another_account_whose_address_was_stored(
+    ann: User, chief: User, log_in: LogIn
+) -> None:
+    """Anyone can store ann's address as the new address of an own account; she has to confirm it, but not here."""
+    log_in(ann)
+    Client().post(LOG_IN, {"username": ann.username, "password": "wrong"})
+    security_log.record(None, security_log.Kind.STAFF_ACTION, chief, detail=f"changed: user {ann.username}")
+    before = list(SecurityEvent.objects.order_by("pk").values())
+    stranger = User.objects.create_user("stranger@example.org", password=PASSWORD)
+    EmailAddress.objects.create(user=stranger, email=stranger.email, verified=True, primary=True)
+    browser = log_in(stranger)
+    browser.post("/accounts/email", {"email": ann.email})
+    assert EmailAddress.objects.filter(user=stranger, email=ann.email, verified=False).exists()
+    browser.post(ERASE, SURE)
+    stranger.refresh_from_db()
+    assert stranger.erased_at is not None
+    assert list(SecurityEvent.objects.filter(pk__lte=before[-1]["id"]).order_by("pk").values()) == before
+
+
+def test_the_log_forgets_a_name_that_was_never_confirmed(log_in: LogIn) -> None:
+    bob = User.objects.create_user("bob@example.org", password=PASSWORD)
+    Client().post(LOG_IN, {"username": bob.username, "password": "wrong"})
+    log_in(bob)
+    assert SecurityEvent.objects.filter(name=bob.username).count() == 2
+    personal_data.erase_account(bob.pk)
+    assert not SecurityEvent.objects.filter(name=bob.username).exists()
+
+
 def test_an_account_whose_data_is_needed_is_not_erased(ann: User, log_in: LogIn) -> None:
     event = make_event()
     order = buy(hold(event, join(event, account_id=ann.pk), seats=["hall-A-1"]), email=ann.email)
