@@ -7,7 +7,7 @@ from apps.kernel.checks import auditor, reconciler
 @shared_task(name="kernel.audit")
 def run_audit() -> int:
     """Check what has changed since the last audit, and return the number of breaches."""
-    return auditor.run_on_changes_and_record().breach_count
+    return auditor.catch_up().breach_count
 
 
 @shared_task(name="kernel.reconcile")

@@ -49,6 +49,14 @@ LATE_SECONDS = 180
 WHOLE_LATE_SECONDS = 24 * 3_600
 """If the latest audit of everything is older than this, something prevents it."""
 
+CHANGES_MAX = 50_000
+"""Changes that one audit of changes reads; those of later transactions are left for the next one."""
+CATCH_UP_SECONDS = 30.0
+"""For so long one audit follows the other while changes are left."""
+LAST = 2**63 - 1
+"""No transaction has this id."""
+_ALL_READ = "the audit has read all changes"
+
 T = TypeVar("T")
 
 
@@ -64,6 +72,8 @@ class AuditContext:
     """The slug of the one event to check; empty: all events."""
     since: int | None = None
     """Check what transactions from this id on have changed; None: everything."""
+    until: int = LAST
+    """Of these, check what transactions below this id have changed."""
     rest: Callable[[float], None] = no_rest
     """Called after each batch with the seconds that it took; it may wait."""
     _read: dict[Callable[..., Any], Any] = field(default_factory=dict)
@@ -74,6 +84,11 @@ class AuditContext:
             self._read[read] = read(self)
         result: T = self._read[read]
         return result
+
+    @property
+    def changes(self) -> dict[str, int | None]:
+        """The parameters of a statement that reads what has changed."""
+        return {"since": self.since, "until": self.until}
 
 
 Find = Callable[[AuditContext], Iterable[str]]
@@ -235,10 +250,12 @@ def collect(
     return found
 
 
-def run(only: str = "", *, since: int | None = None, rest: Callable[[float], None] = no_rest) -> list[Finding]:
+def run(
+    only: str = "", *, since: int | None = None, until: int = LAST, rest: Callable[[float], None] = no_rest
+) -> list[Finding]:
     """Run every registered check in the order of invariants, on all events or on the one with the slug `only`; with
-    `since`, on what transactions from this id on have changed."""
-    context = AuditContext(only, since, rest)
+    `since`, on what transactions from this id on and below `until` have changed."""
+    context = AuditContext(only, since, until, rest)
     ordered = sorted(_checks, key=lambda check: (int(check.invariant.lstrip("I")), check.promise))
     return [_run_check(check, context) for check in ordered if since is None or not check.needs_everything]
 
@@ -271,10 +288,12 @@ def report(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     ]
 
 
-def audit(only: str = "", *, since: int | None = None, rest: Callable[[float], None] = no_rest) -> AuditRun:
+def audit(
+    only: str = "", *, since: int | None = None, until: int = LAST, rest: Callable[[float], None] = no_rest
+) -> AuditRun:
     """Run an audit like `run` and return its result without storing it."""
     started_at, begun = clock.now(), time.monotonic()
-    findings = run(only, since=since, rest=rest)
+    findings = run(only, since=since, until=until, rest=rest)
     return AuditRun(
         scope=AuditRun.Scope.EVERYTHING if since is None else AuditRun.Scope.CHANGES,
         started_at=started_at,
@@ -331,7 +350,8 @@ def run_and_record(rest: Callable[[float], None] = no_rest) -> AuditRun:
 
 
 def run_on_changes_and_record() -> AuditRun:
-    """Check what has changed since the last audit of changes, and store the result.
+    """Check what has changed since the last audit of changes, and store the result. After more than CHANGES_MAX changes
+    only the first ones are checked, and the result says so.
 
     The first one, and the first after the database was restored into another cluster (whose transactions are counted
     anew), only sets the horizon: an audit of everything that begins later finds what was before.
@@ -339,12 +359,29 @@ def run_on_changes_and_record() -> AuditRun:
     cluster, horizon, next_id = _read_horizon()
     before = AuditRun.objects.filter(scope=AuditRun.Scope.CHANGES, cluster=cluster, horizon__lte=next_id).first()
     since = horizon if before is None or before.horizon is None else before.horizon
-    result = audit(since=since)
-    reached = horizon if result.is_clean else since
+    until = min([max(find_end(since, CHANGES_MAX), since + 1) for find_end in _ends], default=LAST)
+    result = audit(since=since, until=until)
+    reached = min(horizon, until) if result.is_clean else since
     result.cluster, result.horizon = cluster, reached
+    if until < LAST:
+        left = f"there are more than {CHANGES_MAX:,}; the next audit goes on with transaction {reached}"
+        result.report += report([Finding("all", _ALL_READ, unchecked=left)])
     for forget in _forgets:
         forget(reached)
     return _store(result)
+
+
+def catch_up() -> AuditRun:
+    """Run audits of changes like `run_on_changes_and_record`, until one has checked all changes, has not come further,
+    or CATCH_UP_SECONDS have passed; return the last."""
+    deadline = time.monotonic() + CATCH_UP_SECONDS
+    reached = None
+    while True:
+        run = run_on_changes_and_record()
+        has_left = run.report[-1]["promise"] == _ALL_READ
+        if not has_left or run.horizon == reached or time.monotonic() > deadline:
+            return run
+        reached = run.horizon
 
 
 def _read_horizon() -> tuple[int, int, int]:
@@ -354,7 +391,21 @@ def _read_horizon() -> tuple[int, int, int]:
     return cluster, horizon, next_id
 
 
+_ends: list[Callable[[int, int], int]] = []
 _forgets: list[Callable[[int], object]] = []
+
+
+def register_changes(find_end: Callable[[int, int], int]) -> None:
+    """Let audits of changes be limited by `find_end(since, limit)`, which returns the transaction with the first change
+    after `limit` changes from transaction `since` on; LAST if there are no more."""
+    if find_end not in _ends:
+        _ends.append(find_end)
+
+
+def read_end(statement: sql.Statement, since: int, limit: int) -> int:
+    """Return the lowest transaction that the statement finds, for `register_changes`."""
+    with read_cursor() as cursor:
+        return min([end for (end,) in statement.rows(cursor, since=since, limit=limit)], default=LAST)
 
 
 def register_forget(forget: Callable[[int], object]) -> None:

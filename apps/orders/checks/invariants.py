@@ -43,6 +43,7 @@ _unanswered = sql.load(_PACKAGE, "audit_unanswered")
 _answers = sql.load(_PACKAGE, "audit_answers")
 _inbox = sql.load(_PACKAGE, "audit_inbox")
 _changed_orders = sql.load(_PACKAGE, "audit_changed_orders")
+_changes_end = sql.load(_PACKAGE, "audit_changes_end")
 
 _ORDER_STATEMENTS = (_money, _lines, _refunds, _tickets, _transfers, _reservations, _times, _code_uses, _credit)
 _ONCE_STATEMENTS = (_messages, _unanswered)
@@ -51,6 +52,7 @@ Rows = list[Sequence[Any]]
 
 def register() -> None:
     """Register these checks with the auditor."""
+    auditor.register_changes(_find_end)
     auditor.register_forget(forget_changes)
     auditor.register(
         "I4",
@@ -123,7 +125,7 @@ def _event_id(context: auditor.AuditContext) -> int | None:
 def _changes(context: auditor.AuditContext) -> list[Sequence[Any]]:
     """Return the changed orders and reservations: the order's id (None: there is none) and the reservation's."""
     with auditor.read_cursor() as cursor:
-        return list(_changed_orders.rows(cursor, since=context.since))
+        return list(_changed_orders.rows(cursor, **context.changes))
 
 
 def _changed_ids(context: auditor.AuditContext) -> list[UUID]:
@@ -141,6 +143,10 @@ def _changed_codes(context: auditor.AuditContext) -> list[int]:
 
 def _unprocessed_messages() -> list[int]:
     return list(ProviderMessage.objects.filter(processed_at__isnull=True).values_list("pk", flat=True))
+
+
+def _find_end(since: int, limit: int) -> int:
+    return auditor.read_end(_changes_end, since, limit)
 
 
 def forget_changes(horizon: int) -> None:

@@ -60,12 +60,14 @@ _overdue = sql.load(_PACKAGE, "audit_overdue")
 _changed_reservations = sql.load(_PACKAGE, "audit_changed_reservations")
 _changed_seats = sql.load(_PACKAGE, "audit_changed_seats")
 _changed_sections = sql.load(_PACKAGE, "audit_changed_sections")
+_changes_end = sql.load(_PACKAGE, "audit_changes_end")
 
 Rows = list[Sequence[Any]]
 
 
 def register() -> None:
     """Add these checks to every audit."""
+    auditor.register_changes(_find_end)
     auditor.register("I1", "available + held + sold + blocked = capacity in every section", _check_section_totals)
     auditor.register("I2", "a seat belongs to at most one live reservation", _check_seat_owners)
     auditor.register(
@@ -145,14 +147,18 @@ def _changes(context: auditor.AuditContext) -> _Changes:
     buyers: dict[int, set[str]] = defaultdict(set)
     emails: dict[int, set[str]] = defaultdict(set)
     with auditor.read_cursor() as cursor:
-        rows = _changed_reservations.rows(cursor, since=context.since)
-        seats = [seat for (seat,) in _changed_seats.rows(cursor, since=context.since)]
-        sections = {section for (section,) in _changed_sections.rows(cursor, since=context.since)}
+        rows = _changed_reservations.rows(cursor, **context.changes)
+        seats = [seat for (seat,) in _changed_seats.rows(cursor, **context.changes)]
+        sections = {section for (section,) in _changed_sections.rows(cursor, **context.changes)}
     for _, event_id, buyer, email, _ in rows:
         buyers[event_id].add(buyer)
         emails[event_id].add(email)
     codes = {code for *_, code in rows if code is not None}
     return _Changes([row[0] for row in rows], buyers, emails, codes, seats, sections)
+
+
+def _find_end(since: int, limit: int) -> int:
+    return auditor.read_end(_changes_end, since, limit)
 
 
 def _scope(context: auditor.AuditContext) -> _Scope:

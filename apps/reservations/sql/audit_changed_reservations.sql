@@ -1,9 +1,9 @@
--- The reservations with a ledger entry of a transaction since the horizon, and the other live ones of their admissions;
+-- The reservations with a ledger entry of a transaction of this range, and the other live ones of their admissions;
 -- each with its event, buyer, address and access code.
 WITH changed AS MATERIALIZED (
     SELECT DISTINCT reservation_id AS id
     FROM reservations_reservationtransition
-    WHERE transaction_id >= %(since)s
+    WHERE transaction_id >= %(since)s AND transaction_id < %(until)s
 )
 SELECT reservation.id, reservation.event_id, reservation.buyer, reservation.email, reservation.access_code_id
 FROM changed

@@ -72,3 +72,18 @@ def test_a_statement_records_each_order_once_and_the_audit_forgets_it(order: Ord
     with connection.cursor() as cursor:
         cursor.execute("UPDATE orders_payment SET reference = reference WHERE false")
     assert not ChangedOrder.objects.exists()
+
+
+def test_orders_beyond_the_changes_of_one_audit_stay_recorded_for_the_next(
+    order: Order, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audit_until_all_is_checked()
+    monkeypatch.setattr(auditor, "CHANGES_MAX", 1)
+    for holder in ("A", "B", "C"):
+        Ticket.objects.update(holder=holder)
+    Payment.objects.update(refunded_minor=1)
+    run = auditor.run_on_changes_and_record()
+    assert run.report[-1]["unchecked"].startswith("there are more than 1;")
+    # The part that was read has the order, and with it the fault.
+    assert run.breach_count > 0
+    assert ChangedOrder.objects.count() == 4

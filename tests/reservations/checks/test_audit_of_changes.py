@@ -1,5 +1,6 @@
 """The audit of every minute checks what has changed; the audit of everything alone finds raw edits."""
 
+import uuid
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +9,7 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.checks import auditor
 from apps.kernel.models import AuditRun
+from apps.reservations import facade as reservations
 from apps.reservations.checks import invariants
 from apps.reservations.models import (
     GeneralAdmissionInventory,
@@ -17,7 +19,7 @@ from apps.reservations.models import (
     SeatInventory,
 )
 from tests.support.batches import wait_until
-from tests.support.factories import backdate_deadline, hold, make_event
+from tests.support.factories import backdate_deadline, hold, join, make_event
 from tests.support.races import rival_at
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -171,3 +173,47 @@ def test_a_large_section_is_summed_by_the_audit_of_everything_alone(
     hold(event, ga_section="floor", ga_quantity=1)
     assert audit_changes() == []
     assert any(line.startswith("I3") for line in audit_everything())
+
+
+def test_more_changes_than_one_audit_reads_are_left_for_the_next_ones(
+    event: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(event, seats=["hall-A-1"])
+    audit_until_all_is_checked()
+    monkeypatch.setattr(auditor, "CHANGES_MAX", 2)
+    for _ in range(5):
+        hold(event, ga_section="floor", ga_quantity=1)
+    last = hold(event, seats=["hall-B-1"])
+    ReservationLine.objects.filter(reservation_id=last.id).update(live=False)
+    first = auditor.run_on_changes_and_record()
+    assert (first.breach_count, first.unchecked_count) == (0, 1), "the last hold was not read"
+    assert auditor.get_status().color == "amber"
+
+    def is_found() -> bool:
+        return any(str(last.id) in line for found in auditor.catch_up().report for line in found["breaches"])
+
+    wait_until(is_found, "the breach is found")
+
+
+def test_an_audit_reads_a_transaction_whole_however_many_changes_it_has(
+    event: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(event, seats=["hall-A-1"])
+    audit_until_all_is_checked()
+    monkeypatch.setattr(auditor, "CHANGES_MAX", 2)
+    wanted = {"ga_section": "floor", "ga_quantity": 1}
+    reservations.hold([reservations.resolve(event, join(event), wanted, uuid.uuid4().hex) for _ in range(6)])
+    entries = ReservationTransition.objects.order_by("-id")[:6]
+    assert len({entry.transaction_id for entry in entries}) == 1
+    audit_until_all_is_checked_in_parts()
+
+
+def audit_until_all_is_checked_in_parts() -> None:
+    last = ReservationTransition.objects.latest("id").transaction_id
+
+    def is_past() -> bool:
+        run = auditor.catch_up()
+        assert run.breach_count == 0, run.report
+        return run.is_clean and horizon_of_latest() > last
+
+    wait_until(is_past, "the horizon lies after the last change")
