@@ -88,7 +88,6 @@ async def hold(request: Request, slug: str) -> Reply:
             await _async_gate.ask(gate.Question(event, entry.id, body, key))
     if entry is None:
         raise queue.NotAdmitted
-    hold_limit.note_activity(slug)
     is_invited = is_presale(event, entry) and await thread_pool.run_for_client(queue.has_vip_link, entry.id)
     hold_request = resolve(event, entry, body, key, await event_cache.load_lookup(event, body), is_invited=is_invited)
     started_at = time.monotonic()
@@ -100,6 +99,8 @@ async def hold(request: Request, slug: str) -> Reply:
         if outcome.is_final:
             _forget(event.id, entry.id, key)
         return problem_reply(outcome.problem)
+    if outcome.reservation_id == hold_request.reservation_id:  # Held now, not by an earlier request with this key.
+        hold_limit.note_activity(slug)
     reply = private_reply_of_json(outcome.answer.body.encode(), outcome.answer.status)
     held_tickets.name_reservation_of_browser(request, reply, outcome.reservation_id)
     return reply

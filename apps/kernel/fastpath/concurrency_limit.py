@@ -105,8 +105,8 @@ class ConcurrencyLimit:
         return argument if argument in self._queues else self._find_key(argument)
 
     def note_activity(self, argument: str) -> None:
-        """Count a request for the event of this argument that may take its resources: only such requests make an event
-        active, not those of callers who are refused."""
+        """Count a request for the event of this argument that has succeeded. Refused and repeated requests, which cost
+        a client nothing, make no event active."""
         key = self.key_of(argument)
         if self._activity is not None and key is not None and key in self._queues:
             self._activity.note(self._queues[key].place, monotonic())

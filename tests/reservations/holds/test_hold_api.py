@@ -254,13 +254,18 @@ def test_every_wrong_field_is_named_at_once(api: Api, concert: events.EventView)
 
 
 @pytest.mark.parametrize("api", ["fast"], indirect=True)
-def test_only_requests_of_admitted_visitors_make_an_event_active(
+def test_only_new_holds_make_an_event_active(
     api: Api, concert: events.EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     active: list[str] = []
     monkeypatch.setattr(async_views.hold_limit, "note_activity", active.append)
     assert hold(api, "", seats=["hall-A-1"]).status_code == 401
     assert hold(api, "made-up", seats=["hall-A-1"]).status_code == 401
+    token = api.admission("concert")
+    assert api.post(HOLD, {}, token=token, key="k").status_code == 422
     assert active == []
-    assert hold(api, api.admission("concert"), seats=["hall-A-1"]).status_code == 201
+    for _ in range(2):
+        assert api.post(HOLD, {"seats": ["hall-A-1"]}, token=token, key="k2").status_code == 201
+    assert active == ["concert"]
+    assert api.post(HOLD, {"seats": ["hall-A-1"]}, token=api.admission("concert"), key="k3").status_code == 409
     assert active == ["concert"]
