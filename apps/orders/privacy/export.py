@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import QuerySet
+from django.db.models import F, OuterRef, Q, QuerySet, Subquery
 
 from apps.accounts import facade as accounts
 from apps.events import facade as events
@@ -103,10 +103,17 @@ def _read_batch(ids: list[UUID]) -> list[dict[str, Any]]:
     refunds = _grouped(Refund.objects.filter(order__in=ids), _REFUND_FIELDS)
     invoices = _grouped(Invoice.objects.filter(order__in=ids), ("paper", "number"))
     check_ins = _grouped(tickets.filter(checked_in_at__isnull=False), ("label", "checked_in_at"))
-    history = _grouped(OrderHistoryEntry.objects.filter(order__in=ids), ("at", "kind", "text", "address"))
-    messages = _grouped(OrganizerMessage.objects.filter(order__in=ids), ("kind", "created_at", "body"))
+    # What happened while the order had another address is about another person.
+    own_history = OrderHistoryEntry.objects.filter(Q(address="") | Q(address=F("order__email")), order__in=ids)
+    history = _grouped(own_history, ("at", "kind", "text", "address"))
+    messages = _grouped(
+        _since_correction(OrganizerMessage.objects.filter(order__in=ids), "order", "created_at"),
+        ("kind", "created_at", "body"),
+    )
     payloads = _grouped(
-        ProviderMessage.objects.filter(payment__order__in=ids), ("kind", "received_at", "raw"), order="payment__order"
+        _since_correction(ProviderMessage.objects.filter(payment__order__in=ids), "payment__order", "received_at"),
+        ("kind", "received_at", "raw"),
+        order="payment__order",
     )
     return [
         _own_fields(views[order_id], orders[order_id])
@@ -132,6 +139,15 @@ def _read_batch(ids: list[UUID]) -> list[dict[str, Any]]:
         for order_id in ids
         if order_id in views and order_id in orders
     ]
+
+
+def _since_correction(rows: QuerySet[Any], order: str, at: str) -> QuerySet[Any]:
+    """Return those of the rows that are later than the last correction of their order from another address."""
+    corrections = OrderHistoryEntry.objects.filter(order=OuterRef(order), kind=OrderHistoryEntry.Kind.CORRECTED)
+    latest = corrections.exclude(address=OuterRef(f"{order}__email")).order_by("-at").values("at")[:1]
+    return rows.annotate(corrected_at=Subquery(latest)).filter(
+        Q(corrected_at=None) | Q(**{f"{at}__gte": F("corrected_at")})
+    )
 
 
 def _own_fields(view: OrderView, order: Order) -> dict[str, Any]:

@@ -43,6 +43,8 @@ def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str) 
         order = lock_order(order_id)
         if order.is_erased:
             raise problems.Invalid({"order": "its buyer was erased"})
+        # Not later than what the correction writes: an export tells by it what is about the former owner.
+        corrected_at = clock.now()
         former, changes = order.email, []
         if name != order.name:
             changes.append("name")
@@ -55,7 +57,7 @@ def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str) 
             return ""
         order.save(update_fields=["email", "name", "link_version"])
         entry = OrderHistoryEntry.objects.create(
-            order=order, kind=OrderHistoryEntry.Kind.CORRECTED, who=who, address=former, at=clock.now(),
+            order=order, kind=OrderHistoryEntry.Kind.CORRECTED, who=who, address=former, at=corrected_at,
             text=f"{' and '.join(changes)}: {why}",
         )  # fmt: skip
         if email != former:

@@ -64,6 +64,17 @@ def test_the_export_lists_the_history_of_a_former_address_without_the_order(corr
     assert json.loads(person(EMAIL, "export"))["history_in_orders_of_others"] == []
 
 
+def test_the_export_of_the_new_owner_does_not_have_the_former_one(corrected: Order) -> None:
+    (exported,) = json.loads(person(NEW, "export"))["orders"]
+    assert {(entry["kind"], entry["address"]) for entry in exported["history"]} == {("mail", NEW)}
+    assert [message["body"]["order"]["name"] for message in exported["messages_to_organizers"]] == ["Bob"]
+    del exported["documents"], exported["invoices"]  # They keep the buyer to whom they were issued.
+    text = json.dumps(exported)
+    assert EMAIL not in text
+    assert NAME not in text
+    assert "bought for Bob" not in text
+
+
 def test_an_erasure_of_the_order_erases_its_former_addresses(corrected: Order) -> None:
     ends(events.get_event("concert"))
     assert erase_person(NEW).orders == (corrected.number,)
