@@ -97,7 +97,7 @@ class VenueForm(forms.ModelForm):
 class VenueAdmin(DeclaredFiltersMixin, admin.ModelAdmin):
     form = VenueForm
     list_display = ("name", "city", "timezone")
-    list_filter = ("city", "timezone")
+    list_filter = ("timezone",)
     search_fields = ("name", "city", "address")
     prepopulated_fields = {"slug": ("name",)}
 

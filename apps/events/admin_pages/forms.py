@@ -13,6 +13,7 @@ from apps.events.currencies import currency_choices
 from apps.events.models import Category, Event, OnSale, Organizer, Section
 from apps.events.models.catalog import DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, PAYMENT_SECONDS_MAX
 from apps.events.organizers.default_organizer import get_default_organizer
+from apps.events.organizers.venue_choices import offered_venues
 from apps.events.plans.colors import normal_color
 from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX
 from apps.events.staff import buyer_price
@@ -30,6 +31,12 @@ class OwnedForm(forms.ModelForm):
         super().__init__(*args, **kwargs)
         if "organizer" in self.fields:
             self.fields["organizer"].required = False
+        venue = self.fields.get("venue")
+        if isinstance(venue, forms.ModelChoiceField):
+            organizer_ids = getattr(self, "organizer_ids", None)
+            venue.queryset = offered_venues(
+                organizer_ids, self.data.get(self.add_prefix("venue")) or self.instance.venue_id
+            )
 
     def clean_organizer(self) -> Organizer:
         chosen: Organizer | None = self.cleaned_data["organizer"]

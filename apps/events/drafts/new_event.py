@@ -32,6 +32,7 @@ from apps.events.models import Event, OnSale, Organizer, SeatingPlan, Venue
 from apps.events.models.catalog import SUMMARY_CHARACTERS_MAX
 from apps.events.organizers.default_organizer import get_default_organizer
 from apps.events.organizers.membership_backend import permitted_organizers
+from apps.events.organizers.venue_choices import offered_venues
 from apps.events.plans import Plan, PlanError, from_layout, parse_alone, reading_alone
 from apps.events.plans.straight_rows import write_csv
 from apps.events.publication import PUBLISH_LOCK_MS, PUBLISH_STATEMENT_MS
@@ -145,7 +146,7 @@ class NewEventForm(forms.Form):
         self._choose("organizer", organizers, keep=len(known) > 1)
         last = Event.objects.filter(organizer__in=organizers).select_related("venue").order_by("-created_at").first()
         may_add_venue = user.has_perm("events.add_venue")
-        rows = list(Venue.objects.all())
+        rows = list(offered_venues(allowed, self.data.get("venue")))
         venues = [(str(row.pk), f"{row.name}, {row.city}" if row.city else row.name) for row in rows]
         offered = [*([(NEW, "A new venue")] if may_add_venue else []), *venues]
         # Several venues have no default: a show must not be published at one that was not chosen.
@@ -322,10 +323,22 @@ class NewEventForm(forms.Form):
         name = data.get("new_venue", "").strip()
         if not name:
             self.add_error("new_venue", "Enter the name of the venue, or choose one above.")
-        elif Venue.objects.filter(name=name).exists():
-            self.add_error("new_venue", "There is a venue of this name: choose it above.")
         if not data.get("timezone"):
             self.add_error("timezone", "Choose the time zone of the venue.")
+        found = Venue.objects.filter(name=name).first() if name else None
+        if found is not None:
+            self._choose_venue_of_name(data, found)
+
+    def _choose_venue_of_name(self, data: dict[str, Any], found: Venue) -> None:
+        """Take the venue whose name was entered as that of a new one, if the form does not list it."""
+        field = self.fields["venue"]
+        assert isinstance(field, forms.ChoiceField)
+        if field.valid_value(str(found.pk)):
+            self.add_error("new_venue", "There is a venue of this name: choose it above.")
+        elif data.get("timezone") == found.timezone:
+            data["venue"] = str(found.pk)
+        elif data.get("timezone"):
+            self.add_error("timezone", f"There is a venue of this name in the time zone {found.timezone}: choose this.")
 
 
 def suggest_start(timezone: str) -> str:

@@ -188,11 +188,15 @@ class OrganizerFilter(admin.SimpleListFilter):
 
 
 class ConfinedRelatedFilter(RelatedFieldListFilter):
-    """The choices of a list's filter, without rows of organizers that the user does not see."""
+    """The choices of a list's filter, without rows of organizers that the user does not see, and without those of all
+    organizers, such as venues, to which no row of the list refers."""
 
     def field_choices(self, field: Any, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
-        organizer_ids = model_admin._visible(request)
-        condition = None if organizer_ids is None else scope_of(field.remote_field.model, organizer_ids)
+        organizer_ids, model = model_admin._visible(request), field.remote_field.model
+        condition = None if organizer_ids is None else scope_of(model, organizer_ids)
+        if condition is None and scope_of(model, frozenset()) is None:
+            shown = model_admin.get_queryset(request).order_by().values(self.field_path).distinct()
+            condition = Q(pk__in=shown)
         ordering = self.field_admin_ordering(field, request, model_admin)
         choices: list[tuple[str, Any]] = field.get_choices(
             include_blank=False, ordering=ordering, limit_choices_to=condition or {}
