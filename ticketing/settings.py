@@ -470,6 +470,7 @@ WEBHOOKS_TO_PRIVATE_ADDRESSES = env.bool("WEBHOOKS_TO_PRIVATE_ADDRESSES", defaul
 # --- money -------------------------------------------------------------------------------------------------------
 PAYMENT_PROVIDER = env.str("PAYMENT_PROVIDER", default="") or "sandbox"
 PAYMENT_CALLS_MAX = env.int("PAYMENT_CALLS_MAX", default=64)
+PAYMENT_INQUIRIES_PER_SECOND = env.int("PAYMENT_INQUIRIES_PER_SECOND", default=10)
 PAYMENT_TIMEOUT_SECONDS = env.int("PAYMENT_TIMEOUT_SECONDS", default=30)
 # The seller on every invoice. Invoice numbers start at 1 in each series and each year.
 INVOICE_SELLER_NAME = env.str("INVOICE_SELLER_NAME", default="Fairgate")

@@ -84,12 +84,14 @@ def faults_of_available(provider: str, rows: Sequence[tuple[Any, ...]]) -> int |
     return 0
 
 
-def record_fault(provider: str, error: BaseException) -> None:
+def record_fault(provider: str, error: BaseException, *, is_charge: bool = True) -> None:
     """Count one more consecutive fault, and commit. A missing or malformed response is a fault. A decline is not, and
-    neither is the refusal of a single request: then the provider has responded. If it refuses because there are too
-    many requests, only the waiting rooms count a failure, and admit fewer visitors."""
+    neither is the refusal of a single request: then the provider has responded. If it refuses a charge because there
+    are too many requests, only the waiting rooms count a failure, and admit fewer visitors."""
     if isinstance(error, RequestFault):
-        queue.payment_faults.observe(1 if isinstance(error, RequestsLimited) else 0)
+        is_limited = isinstance(error, RequestsLimited)
+        if is_charge or not is_limited:
+            queue.payment_faults.observe(1 if is_limited else 0)
         reset_faults(provider)
         return
     queue.payment_faults.observe(1)
@@ -119,14 +121,14 @@ def reset_faults(provider: str) -> None:
 
 @contextmanager
 def guard_call(provider: str) -> Iterator[None]:
-    """Wrap one call to a provider: check the circuit before it, record the outcome after it. Raises
+    """Wrap one call to a provider that is no charge: check the circuit before it, record the outcome after it. Raises
     ProviderUnavailable."""
     with transactions.write():
         faults = require_available(provider)
     try:
         yield
     except Exception as error:
-        record_fault(provider, error)
+        record_fault(provider, error, is_charge=False)
         raise
     record_success(provider, faults)
 

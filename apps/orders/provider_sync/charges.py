@@ -9,14 +9,16 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from time import monotonic
 from uuid import UUID
 
 from django.conf import settings
 from django.urls import reverse
 
-from apps.kernel import clock
+from apps.kernel import clock, rate_limits
 from apps.kernel.db import transactions
 from apps.kernel.outbox.facade import Message, RetryLater
+from apps.kernel.rate_limits.buckets import Buckets
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.locks import lock_payment
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment
@@ -31,6 +33,10 @@ INQUIRY_SECONDS_MIN = 3.0
 """The first pause before the next inquiry; later pauses are half of the charge's age at the provider."""
 INQUIRY_SECONDS_MAX = 30.0
 """From this age on, the reconciler inquires about a charge (status_inquiries.py)."""
+_INQUIRIES_PER_SECOND = max(1, settings.PAYMENT_INQUIRIES_PER_SECOND)
+_inquiries = rate_limits.share("inquiries", Buckets(_INQUIRIES_PER_SECOND, 5 * _INQUIRIES_PER_SECOND))
+"""By provider. A provider limits all requests together, and orders that are never paid must not use up what charges
+need: its webhooks report almost every payment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +75,19 @@ def handle_charge(message: Message) -> None:
 
 def handle_inquiry(message: Message) -> None:
     """Settle a pending payment from its state at the provider, without waiting for a webhook. Cancel the charge if the
-    order no longer needs it. The message is retried until the payment is decided or the reconciler takes over."""
+    order no longer needs it. The message is retried until the payment is decided or the reconciler takes over; so it
+    is while this process makes too many inquiries."""
     payment_id = UUID(message.body["payment"])
-    if not Payment.objects.filter(pk=payment_id, status=Payment.Status.PENDING).exists():
+    payment = Payment.objects.filter(pk=payment_id, status=Payment.Status.PENDING).first()
+    if payment is None:
         # Decided already, as most payments are by the time this message is due.
         return
-    step = _call_and_settle(payment_id)
+    if not _inquiries.take(payment.provider, monotonic()):
+        pause_seconds = _pause_seconds(payment, clock.now())
+        if pause_seconds:
+            raise RetryLater(pause_seconds, "there are too many inquiries")
+        return
+    step = _call_and_settle(payment_id, is_charge=False)
     if step is not None and step.pause_seconds:
         raise RetryLater(step.pause_seconds, "the provider has not decided yet")
 
@@ -89,8 +102,9 @@ def handle_inquiries(messages: Sequence[Message]) -> set[int]:
     return {message_id for message_id, payment_id in payment_of.items() if payment_id in pending}
 
 
-def _call_and_settle(payment_id: UUID) -> _ProviderCall | None:
-    """Call the provider and settle its response. Return the call if the payment is still pending. Raises RetryLater."""
+def _call_and_settle(payment_id: UUID, *, is_charge: bool = True) -> _ProviderCall | None:
+    """Call the provider and settle its response. Return the call if the payment is still pending. Raises RetryLater.
+    `is_charge`: the call is due because of the charge, and not to inquire about one that is pending."""
     try:
         step = _start(payment_id)
     except circuit_breaker.ProviderUnavailable as error:
@@ -100,8 +114,8 @@ def _call_and_settle(payment_id: UUID) -> _ProviderCall | None:
     try:
         event = _call(step)
     except Exception as error:
-        circuit_breaker.record_fault(step.provider, error)
-        seconds = record_fault(payment_id, error)
+        circuit_breaker.record_fault(step.provider, error, is_charge=is_charge)
+        seconds = record_fault(payment_id, error, is_charge=is_charge)
         logger.warning("payment %s: no response from %s: %r", payment_id, step.provider, error)
         if seconds is None:
             return None
@@ -203,7 +217,7 @@ def charge_request(order: Order, payment: Payment) -> ChargeRequest:
     )
 
 
-def record_fault(payment_id: UUID, error: BaseException) -> float | None:
+def record_fault(payment_id: UUID, error: BaseException, *, is_charge: bool = True) -> float | None:
     """Count a try without a response, and commit. Return the seconds until the next call, or None if this message makes
     no further call. A call that the provider did not take because there were too many is no try. After the last try one
     more call cancels the charge. If that call fails too, the order fails, and the reconciler's inquiries find out the
@@ -213,9 +227,10 @@ def record_fault(payment_id: UUID, error: BaseException) -> float | None:
         if locked is None or locked.payment.status != Payment.Status.PENDING:
             return None
         order, payment, _ = locked
-        if order.status not in Order.OPEN:
+        is_limited = isinstance(error, RequestsLimited)
+        if order.status not in Order.OPEN or (is_limited and not is_charge):
             return _pause_seconds(payment, clock.now()) or None
-        if isinstance(error, RequestsLimited):
+        if is_limited:
             return circuit_breaker.limited_pause_seconds()
         if payment.tries > ATTEMPTS_MAX:
             settlement.fail_order(order, Order.Reason.PROVIDER_AWAY)

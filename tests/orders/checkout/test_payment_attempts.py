@@ -10,6 +10,7 @@ from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.outbox.delivery import Delivery
 from apps.kernel.outbox.models import OutboxMessage
+from apps.kernel.rate_limits.buckets import Buckets
 from apps.orders import selectors, topics
 from apps.orders.cancellation import order_cancellation
 from apps.orders.checkout.checkout import check_out
@@ -341,6 +342,41 @@ def test_a_checkout_after_three_tries_is_refused(provider) -> None:
         buy(reservation, sandbox.DECLINES)
     with pytest.raises(reservations.ReservationExpired):
         check_out(reservation, checkout_body(), "a fourth")
+
+
+def test_inquiries_have_a_limit_and_wait_beyond_it(provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Orders that are never paid must not use up the requests that the provider allows."""
+    monkeypatch.setattr(charges, "_inquiries", Buckets(1 / 3600, 2))
+    event = make_event()
+    orders = [buy(hold(event, seats=[f"hall-A-{seat}"]), sandbox.cards.LOST) for seat in (1, 2, 3)]
+    deliver_later()
+    assert provider.calls.count("find_charge") == 2
+    assert sorted(status_of(order)[0] for order in orders) == ["confirmed", "confirmed", "paying"]
+    (waiting,) = OutboxMessage.objects.filter(topic=topics.ASK, done_at=None)
+    assert (waiting.attempts, waiting.dead_at) == (0, None), waiting.error
+    monkeypatch.undo()
+    deliver_later()
+    assert {status_of(order)[0] for order in orders} == {"confirmed"}
+    assert_audit_clean()
+
+
+def test_an_inquiry_that_the_provider_does_not_take_is_no_failed_charge_and_becomes_rarer(
+    provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1"]), sandbox.cards.CHALLENGES)
+    observed: list[int] = []
+    monkeypatch.setattr(circuit_breaker.queue.payment_faults, "observe", observed.append)
+    provider.failing, provider.error = {"find_charge"}, RequestsLimited
+    Payment.objects.update(started_at=clock.now() - timedelta(seconds=20))
+    deliver_later()
+    message = OutboxMessage.objects.get(topic=topics.ASK)
+    assert 9 < (message.available_at - clock.now()).total_seconds() < 11
+    assert (observed, payment_of(order).faults_count) == ([], 0)
+    Payment.objects.update(started_at=clock.now() - timedelta(seconds=40))
+    deliver_later()
+    message.refresh_from_db()
+    assert message.done_at is not None, "the reconciler inquires from now on"
+    assert_audit_clean()
 
 
 def test_an_inquiry_about_a_settled_payment_makes_no_call(provider) -> None:

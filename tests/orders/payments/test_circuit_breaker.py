@@ -65,6 +65,9 @@ def test_too_many_requests_are_no_fault_but_the_waiting_rooms_count_them(monkeyp
     circuit_breaker.record_fault(NAME, RequestsLimited("Stripe takes no more requests"))
     assert observed == [1, 1, 1]
     assert enter() == 0
+    with pytest.raises(RequestsLimited), circuit_breaker.guard_call(NAME):
+        raise RequestsLimited("Stripe takes no more inquiries")
+    assert observed == [1, 1, 1], "only charges count"
 
 
 def rested() -> None:

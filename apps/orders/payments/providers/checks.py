@@ -46,10 +46,13 @@ def check_provider(app_configs: Sequence[AppConfig] | None, **options: Any) -> l
 
 @register()
 def check_calls(app_configs: Sequence[AppConfig] | None, **options: Any) -> list[CheckMessage]:
-    """Check that a process may call the provider, and not without a bound."""
-    if 1 <= settings.PAYMENT_CALLS_MAX <= CALLS_MAX:
-        return []
-    return [Error(f"PAYMENT_CALLS_MAX is {settings.PAYMENT_CALLS_MAX}, not 1 to {CALLS_MAX}", id="orders.E007")]
+    """Check that a process may call the provider and inquire, and not without a bound."""
+    bounded = {"PAYMENT_CALLS_MAX": "orders.E007", "PAYMENT_INQUIRIES_PER_SECOND": "orders.E008"}
+    return [
+        Error(f"{name} is {value}, not 1 to {CALLS_MAX}", id=number)
+        for name, number in bounded.items()
+        if not 1 <= (value := getattr(settings, name)) <= CALLS_MAX
+    ]
 
 
 @register(deploy=True)
