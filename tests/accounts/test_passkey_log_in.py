@@ -12,7 +12,7 @@ from django.http import SimpleCookie
 from django.test import Client
 
 from apps.accounts.models import User
-from apps.accounts.second_factor import passkey_log_in
+from apps.accounts.second_factor import forms, passkey_log_in
 from tests.support.accounts.credentials import LOG_IN, PASSWORD
 from tests.support.accounts.passkey import ORIGIN, Passkey
 
@@ -113,6 +113,32 @@ def test_a_passkey_is_added_for_what_was_ticked_and_from_the_own_origin_only(
     another = guest()
     post(another, passkey.answer(options_of(another)))
     assert account_of(another) == (str(ann.pk) if is_logged_in else None)
+
+
+def add_passkey(browser: Client, passkey: Passkey, **more: Any) -> Any:
+    options = browser.get(ADD, secure=True).context["js_data"]["creation_options"]
+    credential = {**json.loads(passkey.create(options)), **more}
+    return browser.post(ADD, {"name": "Phone", "credential": json.dumps(credential)}, secure=True)
+
+
+def test_only_what_is_used_of_a_credential_is_stored(ann: User, log_in: Callable[[User], Client]) -> None:
+    browser, passkey = log_in(ann), Passkey(ann)
+    results = {"credProps": {"rk": True, "more": "x"}, "pad": "x" * 1_000}
+    assert add_passkey(browser, passkey, clientExtensionResults=results, pad="x" * 1_000).status_code == 302
+    stored = Authenticator.objects.get(type=Authenticator.Type.WEBAUTHN).data["credential"]
+    assert stored.keys() == {"id", "rawId", "type", "response", "clientExtensionResults", "passwordless"}
+    assert stored["clientExtensionResults"] == {"credProps": {"rk": True}}
+    assert len(json.dumps(stored)) < 1_000
+
+
+def test_an_account_has_a_few_passkeys_at_most(ann: User, log_in: Callable[[User], Client]) -> None:
+    browser, passkey = log_in(ann), Passkey(ann)
+    assert add_passkey(browser, passkey).status_code == 302
+    for _ in range(forms.PASSKEYS_MAX - 2):
+        passkey.add()
+    assert add_passkey(browser, passkey).status_code == 302
+    assert "Remove one before you add another" in add_passkey(browser, passkey).content.decode()
+    assert Authenticator.objects.filter(type=Authenticator.Type.WEBAUTHN).count() == forms.PASSKEYS_MAX
 
 
 @pytest.mark.parametrize("cookie", ["", "x", "x:y:z", "other browser", "expired"])

@@ -227,7 +227,7 @@ def test_an_unconfirmed_address_may_add_no_second_factor(db: None, log_in: LogIn
     "credential",
     ["", "x", "{}", "[]", "7", "null", '"text"', '{"id": 1}', '{"response": {"userHandle": "AAAA"}}',
      '{"response": []}', '{"id":"a","rawId":"a","type":"public-key","response":{"userHandle":"////"}}',
-     NO_SIGNATURE, "[" * 5_000],
+     NO_SIGNATURE, "[" * 5_000, "1" * 5_000],
 )  # fmt: skip
 def test_a_malformed_passkey_is_refused(ann: User, log_in: LogIn, app_of: AppOf, credential: str) -> None:
     guest = Client(headers={"sec-fetch-site": "same-origin"})

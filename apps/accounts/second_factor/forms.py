@@ -23,7 +23,10 @@ from apps.kernel.http import problems
 
 logger = logging.getLogger(__name__)
 
-CREDENTIAL_LENGTH_MAX = 20_000
+CREDENTIAL_LENGTH_MAX = 8_000
+"""One without an attestation, as browsers are asked for, has about a thousand characters."""
+PASSKEYS_MAX = 10
+"""Of an account: each log-in with a passkey reads them all. A few that are added at the same moment may exceed it."""
 PASSKEY_NAME_LENGTH_MAX = 60
 _PASSWORDLESS = "passwordless"
 """The member of a stored credential that says whether the passkey may log in without the password."""
@@ -87,7 +90,7 @@ class _CredentialField(forms.JSONField):
         try:
             if isinstance(value, str) and len(value) <= CREDENTIAL_LENGTH_MAX:
                 return super().to_python(value)
-        except RecursionError:  # Nested very deeply.
+        except (RecursionError, ValueError):  # Nested very deeply; a number of thousands of digits.
             pass
         raise _not_accepted()
 
@@ -121,6 +124,15 @@ def _require_own_origin(credential: Any) -> None:
         raise _not_accepted()
 
 
+def _known_members(credential: dict[str, Any]) -> dict[str, Any]:
+    """Return what is used of a valid credential. A client may send more, which would be read at each log-in."""
+    response = {name: credential["response"][name] for name in ("clientDataJSON", "attestationObject")}
+    named: dict[str, Any] = {name: credential[name] for name in ("id", "rawId", "type") if name in credential}
+    properties = (credential.get("clientExtensionResults") or {}).get("credProps") or {}
+    is_resident = isinstance(properties, dict) and properties.get("rk") is True
+    return {**named, "response": response, "clientExtensionResults": {"credProps": {"rk": is_resident}}}
+
+
 def _name_field(**kwargs: Any) -> forms.CharField:
     return forms.CharField(
         label="Name of the passkey",
@@ -148,10 +160,14 @@ class AddWebAuthnForm(FocusesFirstError, webauthn.AddWebAuthnForm):
         return credential
 
     def clean(self) -> dict[str, Any]:
+        if Authenticator.objects.filter(user=self.user, type=Authenticator.Type.WEBAUTHN).count() >= PASSKEYS_MAX:
+            raise forms.ValidationError(f"You have {PASSKEYS_MAX} passkeys. Remove one before you add another.")
         cleaned: dict[str, Any] = _refuse_malformed(super().clean)
         if isinstance(cleaned.get("credential"), dict):
             # Stored with the credential, so that the passkey never exists without it.
-            cleaned["credential"][_PASSWORDLESS] = bool(cleaned.get("passwordless"))
+            cleaned["credential"] = _known_members(cleaned["credential"]) | {
+                _PASSWORDLESS: bool(cleaned.get("passwordless"))
+            }
         return cleaned
 
 
