@@ -13,7 +13,7 @@ from apps.kernel import clock, safe_http
 from apps.kernel.admin_lists import ReadOnlyAdmin, format_count, mask, masked
 from apps.orders.models import FeedKey, OrganizerMessage, WebhookDelivery, WebhookEndpoint
 from apps.orders.webhooks import delivery as webhook_delivery
-from apps.orders.webhooks import endpoint_limit, feed
+from apps.orders.webhooks import feed, subscriber_limits
 
 
 class _AudienceForm(forms.ModelForm):
@@ -36,6 +36,17 @@ class _AudienceForm(forms.ModelForm):
             self.add_error("organizer", "Choose an organizer or an event.")
         return self.cleaned_data
 
+    def require_room(self, require, field):
+        """Add an error to this field unless the organizer may have one more."""
+        event, organizer = self.cleaned_data["event"], self.cleaned_data["organizer"]
+        owner_id = event.organizer_id if event else organizer and organizer.pk
+        if owner_id is not None:
+            try:
+                # The admin saves the form in the same transaction, so the lock is kept until the row is stored.
+                require(owner_id, self.instance.pk)
+            except subscriber_limits.TooMany as refused:
+                self.add_error(field, str(refused))
+
 
 class EndpointForm(_AudienceForm):
     class Meta:
@@ -54,14 +65,7 @@ class EndpointForm(_AudienceForm):
         cleaned = super().clean()
         if self.errors or not cleaned["is_active"]:
             return cleaned
-        event, organizer = cleaned["event"], cleaned["organizer"]
-        owner_id = event.organizer_id if event else organizer and organizer.pk
-        if owner_id is not None:
-            try:
-                # The admin saves the form in the same transaction, so the lock is kept until the endpoint is stored.
-                endpoint_limit.require_room(owner_id, self.instance.pk)
-            except endpoint_limit.TooManyEndpoints as refused:
-                self.add_error("is_active", str(refused))
+        self.require_room(subscriber_limits.require_room_for_endpoint, "is_active")
         return cleaned
 
 
@@ -83,6 +87,8 @@ class FeedKeyForm(_AudienceForm):
             self.add_error("feed", "Messages about orders are in no feed: make another key for them.")
         if cleaned.get("organizer") is None and set(cleaned.get("scopes", ())) - {FeedKey.Scope.ORDERS}:
             self.add_error("scopes", "A key for feeds needs an organizer, and no event.")
+        if not self.errors and self.instance.revoked_at is None:
+            self.require_room(subscriber_limits.require_room_for_key, "name")
         return cleaned
 
 

@@ -9,13 +9,13 @@ from django.test import Client
 
 from apps.accounts.models import User
 from apps.events.models import Role
-from apps.kernel import safe_http
+from apps.kernel import clock, safe_http
 from apps.kernel.db import transactions
 from apps.kernel.outbox.delivery import Delivery
 from apps.orders.locks import lock_order
-from apps.orders.models import WebhookEndpoint
+from apps.orders.models import FeedKey, WebhookEndpoint
 from apps.orders.webhooks import delivery as webhook_delivery
-from apps.orders.webhooks import endpoint_limit, endpoint_pauses, messages
+from apps.orders.webhooks import endpoint_pauses, messages, subscriber_limits
 from tests.support.factories import hold, make_event, make_member, make_organizer
 from tests.support.orders.sale import place_order
 from tests.support.orders.webhook_endpoints import make_endpoint
@@ -23,7 +23,7 @@ from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SLOW_COUNT = 6
-ADD = "/admin/orders/webhookendpoint/add/"
+ADD, ADD_KEY = "/admin/orders/webhookendpoint/add/", "/admin/orders/feedkey/add/"
 FORM = {"name": "Door", "url": "https://hook.example/", "is_active": "on"}
 
 
@@ -149,7 +149,7 @@ def test_an_organizer_has_a_limit_of_active_endpoints(browser: Client) -> None:
     organizer = make_organizer()
     event = make_event(organizer=organizer.slug)
     browser.force_login(make_member(organizer, Role.ORGANIZER))
-    for _ in range(endpoint_limit.ACTIVE_MAX // 2):
+    for _ in range(subscriber_limits.ACTIVE_MAX // 2):
         make_endpoint(event=event)
         make_endpoint(organizer=organizer)
     page = browser.post(ADD, FORM | {"organizer": event.organizer_id}).content.decode()
@@ -166,20 +166,36 @@ def test_an_organizer_has_a_limit_of_active_endpoints(browser: Client) -> None:
     assert browser.post(ADD, FORM).status_code == 302, "endpoints of the whole site have no limit"
 
 
+def test_an_organizer_has_a_few_feed_keys_at_most(browser: Client) -> None:
+    """Every message about an order is stored for each of them, in the transaction of the order."""
+    organizer = make_organizer()
+    browser.force_login(make_member(organizer, Role.ORGANIZER))
+    form = {"name": "Door", "organizer": organizer.pk, "scopes": ["orders:receive"]}
+    for _ in range(subscriber_limits.ACTIVE_MAX):
+        assert browser.post(ADD_KEY, form).status_code == 302
+    assert "at most 10 feed keys" in browser.post(ADD_KEY, form).content.decode()
+    first = FeedKey.objects.earliest("pk")
+    change = f"/admin/orders/feedkey/{first.pk}/change/"
+    assert browser.post(change, form | {"name": "Gate"}).status_code == 302
+    FeedKey.objects.filter(pk=first.pk).update(revoked_at=clock.now())
+    assert browser.post(ADD_KEY, form).status_code == 302
+    assert FeedKey.objects.filter(revoked_at=None).count() == subscriber_limits.ACTIVE_MAX
+
+
 @pytest.mark.parametrize("is_locked", [True, False], ids=["locked", "control: without the lock"])
 def test_concurrent_additions_keep_the_limit(monkeypatch: pytest.MonkeyPatch, is_locked: bool) -> None:
     if not is_locked:
-        monkeypatch.setattr(endpoint_limit.events, "lock_organizer", lambda organizer_id: None)
+        monkeypatch.setattr(subscriber_limits.events, "lock_organizer", lambda organizer_id: None)
     event = make_event(organizer=make_organizer().slug)
-    for number in range(endpoint_limit.ACTIVE_MAX - 1):
+    for number in range(subscriber_limits.ACTIVE_MAX - 1):
         make_endpoint(f"https://hook.example/{number}", event)
     both = threading.Barrier(2)
 
     def add(_: int) -> bool:
         with transactions.write(lock_ms=20_000):
             try:
-                endpoint_limit.require_room(event.organizer_id, None)
-            except endpoint_limit.TooManyEndpoints:
+                subscriber_limits.require_room_for_endpoint(event.organizer_id, None)
+            except subscriber_limits.TooMany:
                 return False
             if not is_locked:
                 both.wait(10)
