@@ -42,6 +42,9 @@ TICK_SECONDS = 0.5
 CHUNK = 2_000
 """Largest number of entries that receive their number in one transaction."""
 CHUNK_MIN = 250
+ANALYZED_MIN = 1_000
+"""The planner's statistics are renewed after a draw of so many entries. Hundreds of small draws at once would else take
+seconds for that alone."""
 CHUNK_SECONDS = 0.15
 """Target duration of a chunk. If a visitor of the lobby joins again, the whole batch of joins waits for the chunk
 that contains the visitor's entry. Chunks therefore become smaller on a busy machine."""
@@ -261,7 +264,8 @@ def _draw_numbers(session: Connection[Any], draw: _PendingDraw) -> bool:
         count = _assign_drawn_numbers.count(cursor, event_id=draw.event_id, seed=locked.seed)
         if count != draw.lobby_count:
             raise DrawBroken(f"{count} entrants, the room has counted {draw.lobby_count}")
-        _analyze_drawn_numbers.count(cursor)
+        if draw.lobby_count >= ANALYZED_MIN:
+            _analyze_drawn_numbers.count(cursor)
         _note_drawn.count(cursor, event_id=draw.event_id)
     return True
 
@@ -287,8 +291,9 @@ def _assign_numbers(session: Connection[Any], draw: _PendingDraw, above: int, ch
 
 
 def _finish(session: Connection[Any], draw: _PendingDraw) -> bool:
-    with session.cursor() as cursor:
-        _refresh_entries.count(cursor)
+    if draw.lobby_count >= ANALYZED_MIN:
+        with session.cursor() as cursor:
+            _refresh_entries.count(cursor)
     with transactions.write_on(session) as cursor:
         room = lock_room(cursor, draw.event_id)
         room.numbered_through = None

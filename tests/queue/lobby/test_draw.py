@@ -37,6 +37,7 @@ from tests.support.queue.lobbies import (
     room_of,
 )
 from tests.support.queue.rooms import EPOCH, make_room, row, tick
+from tests.support.races import statements
 from tests.support.tiers import examples
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -189,6 +190,19 @@ def test_a_lobby_of_one_entrant_is_drawn() -> None:
     assert tick(event) == 1
     assert acts()[-1] == "numbered: 1 entrant"
     assert_audit_clean()
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_only_a_large_draw_renews_the_statistics(is_large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This takes longer than the rest of a small draw, and other draws wait for it."""
+    monkeypatch.setattr(lobby_draw, "ANALYZED_MIN", 2 if is_large else 3)
+    event, _ = make_lobby(entrants=2)
+    close_lobby(event)
+    with statements() as seen:
+        draw_all()
+    assert {"analyze_drawn_numbers", "refresh_entries"} & set(seen) == (
+        {"analyze_drawn_numbers", "refresh_entries"} if is_large else set()
+    )
 
 
 def test_without_its_draw_a_lobby_does_not_close() -> None:
