@@ -8,8 +8,8 @@ processes of `web` may meet at one process of the site: a request that it refuse
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from weakref import WeakValueDictionary
 
 from apps.accounts.passwords.hasher import RETRY_HEADER
@@ -38,29 +38,35 @@ class PasswordQueue:
         self._clients: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def turn(self, client: str) -> AsyncIterator[None]:
-        """Run the block once a slot is free. `client` is the subject of the client's address; without it, the client is
-        exempt from limits. Raises Busy if too many requests wait, or after WAIT_SECONDS_MAX."""
+    async def turn(self, client: str) -> AsyncIterator[Callable[[], None]]:
+        """Run the block once a slot is free, with a function that ends the turn before the block ends: a client that
+        does not read the answer must not keep it. `client` is the subject of the client's address; without it, the
+        client is exempt from limits. Raises Busy if too many requests wait, or after WAIT_SECONDS_MAX."""
         if self._slots.locked() and self._waiting >= WAITING_MAX:
             raise Busy("Many people are logging in right now. Try again in a moment.")
-        async with AsyncExitStack() as held:
+        with ExitStack() as held:
             try:
                 async with asyncio.timeout(WAIT_SECONDS_MAX):
                     if client:
-                        await held.enter_async_context(self._line_of(client, self._per_client))
+                        await _acquire(held, self._line_of(client, self._per_client))
                         if site := limits.site_of(client):
-                            await held.enter_async_context(self._line_of(site, SITE_FACTOR * self._per_client))
+                            await _acquire(held, self._line_of(site, SITE_FACTOR * self._per_client))
                     self._waiting += 1
                     try:
-                        await held.enter_async_context(self._slots)
+                        await _acquire(held, self._slots)
                     finally:
                         self._waiting -= 1
             except TimeoutError as error:
                 raise Busy("Many people are logging in right now. Try again in a moment.") from error
-            yield
+            yield held.close
 
     def _line_of(self, client: str, size: int) -> asyncio.Semaphore:
         found = self._clients.get(client)
         if found is None:
             found = self._clients[client] = asyncio.Semaphore(size)
         return found
+
+
+async def _acquire(held: ExitStack, semaphore: asyncio.Semaphore) -> None:
+    await semaphore.acquire()
+    held.callback(semaphore.release)

@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from time import monotonic
 from urllib.parse import quote_from_bytes
@@ -36,7 +36,7 @@ from ticketing.server.request_body import (
     read_file,
     require_uploader,
 )
-from ticketing.server.site_turns import SiteTurns, Turn
+from ticketing.server.site_turns import SiteTurns
 
 Headers = list[tuple[bytes, bytes]]
 Content = bytes | AsyncIterator[bytes] | None
@@ -194,7 +194,7 @@ class Forwarder:
                     await self._request_in_turn(scope, body, content, send)
                     return
                 async with self._turns.turn(client_address.address_from_scope(scope)) as turn:
-                    await self._request(scope, body, content, send, turn=turn)
+                    await self._request(scope, body, content, send, end_turn=None if turn is None else turn.end)
         except asyncio.CancelledError:
             if not body.is_gone or task.uncancel() > 0:
                 raise  # This server is stopping; the client has not left.
@@ -222,10 +222,12 @@ class Forwarder:
 
     async def _request_in_turn(self, scope: Scope, body: RequestBody, content: Content, send: Send) -> None:
         """Forward a password check in its turn, and repeat it while the site is hashing too many passwords."""
-        async with self._passwords.turn(rate_limits.subject(client_address.address_from_scope(scope))):
+        subject = rate_limits.subject(client_address.address_from_scope(scope))
+        async with self._passwords.turn(subject) as end_turn:
             until = monotonic() + password_queue.WAIT_SECONDS_MAX
             while True:
-                if await self._request(scope, body, content, send, may_repeat=monotonic() < until):
+                may_repeat = monotonic() < until
+                if await self._request(scope, body, content, send, end_turn=end_turn, may_repeat=may_repeat):
                     return
                 await asyncio.sleep(password_queue.REPEAT_SECONDS)
 
@@ -236,7 +238,7 @@ class Forwarder:
         content: Content,
         send: Send,
         *,
-        turn: Turn | None = None,
+        end_turn: Callable[[], None] | None = None,
         may_repeat: bool = False,
     ) -> bool:
         """Forward the request and send the response; the turn ends when the site begins its answer. Return False, with
@@ -253,8 +255,8 @@ class Forwarder:
             if may_repeat and password_queue.BUSY_HEADER.decode() in answer.headers:
                 return False
             body.is_answered = True
-            if turn is not None:
-                turn.end()
+            if end_turn is not None:
+                end_turn()
             self._static_files.note_response(scope, answer.status)
             self._webhooks.note_response(scope, answer.status)
             headers = _response_headers(list(answer.raw_headers))

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -25,6 +26,7 @@ class HashingSite:
         self.go_on, self.reached, self.lock = threading.Event(), threading.Semaphore(0), threading.Lock()
         self.running = self.most = self.refusals = self.received = 0
         self.bodies: list[bytes] = []
+        self.answer_bytes = 0
         site = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -56,9 +58,11 @@ class HashingSite:
 
             def answer(self, status: int, *headers: tuple[str, str]) -> None:
                 self.send_response(status)
-                for name, value in (*headers, ("Content-Length", "0")):
+                for name, value in (*headers, ("Content-Length", str(site.answer_bytes))):
                     self.send_header(name, value)
                 self.end_headers()
+                with suppress(OSError):  # The client has left.
+                    self.wfile.write(bytes(site.answer_bytes))
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
@@ -146,6 +150,21 @@ def test_a_large_or_slow_body_takes_no_turn(site: HashingSite) -> None:
         slow.close()
         large.close()
     assert site.received == 1
+
+
+def test_a_client_that_does_not_read_the_answer_keeps_no_turn(site: HashingSite) -> None:
+    """A log-in page repeats the name that was typed, so its answer may be long."""
+    site.answer_bytes = 32 * 1024 * 1024
+    site.go_on.set()
+    with server_in_front_of(site.server.server_port) as port:
+        unread: Any = HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS_MAX)
+        unread.request("POST", "/accounts/log-in", FORM)
+        try:
+            assert site.reached.acquire(timeout=WAIT_SECONDS_MAX)
+            site.answer_bytes = 0
+            assert send(port).status == 200
+        finally:
+            unread.close()
 
 
 @pytest.mark.parametrize(
