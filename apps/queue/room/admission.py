@@ -9,6 +9,7 @@ import math
 import uuid
 from collections.abc import Collection
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.db import connection
 
@@ -31,6 +32,7 @@ BUSY_GRACE_SECONDS = 5
 deadline is written to the entry only after that commit."""
 CLOCK_BACK_SECONDS = 2
 """If the room's last tick is this far in the future, the database's clock has been set back since."""
+LATELY_SECONDS = 10
 FREE_BATCH_MAX = 500
 OFF_BATCH_MAX = 5_000
 TICK_LOCK_MS = 1_000
@@ -192,11 +194,23 @@ def tick(event_id: int, epoch: int) -> int:
         return len(admit_next(cursor, room, now, reason=AdmissionBatch.Reason.TICK))
 
 
-def due_rooms() -> list[int]:
+class DueRooms(NamedTuple):
+    """The events whose rooms may need a tick."""
+
+    in_use: list[int]
+    """Those that have admitted visitors in the last LATELY_SECONDS."""
+    others: list[int]
+
+
+def due_rooms() -> DueRooms:
     """Return the events whose rooms may need a tick."""
     with connection.cursor() as cursor:
-        rows = _rooms_to_tick.rows(cursor)
+        rows = _rooms_to_tick.rows(cursor, lately_seconds=LATELY_SECONDS)
     # Most closed rooms open much later; one query tells which of them are on sale.
-    to_open = {event_id for event_id, state, _ in rows if state in (WaitingRoom.State.CLOSED, WaitingRoom.State.LOBBY)}
+    to_open = {row[0] for row in rows if row[1] in (WaitingRoom.State.CLOSED, WaitingRoom.State.LOBBY)}
     selling = set(events.selling_event_ids()) if to_open else set()
-    return [event_id for event_id, _, is_due in rows if event_id not in to_open or is_due or event_id in selling]
+    due = DueRooms([], [])
+    for event_id, _, is_due, is_in_use in rows:
+        if event_id not in to_open or is_due or event_id in selling:
+            (due.in_use if is_in_use else due.others).append(event_id)
+    return due

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import threading
+import time
 
 import psycopg
 from django.db import DatabaseError, close_old_connections
@@ -23,6 +24,8 @@ from apps.queue.snapshot import room_snapshot
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
+OTHERS_SECONDS = 0.1
+"""The part of a round for rooms that have not admitted visitors lately."""
 ROUND_SECONDS_MAX = 60.0
 """Far above the time limits of a round's statements: a longer round hangs."""
 SILENCE_MS_MAX = 1_500
@@ -44,6 +47,8 @@ class Gatekeeper:
         """The epoch of its leadership; 0 while another process leads."""
         self._rate_controller = rate_control.RateController()
         self._repeated_errors = RepeatedErrors(logger)
+        self._ticked_at: dict[int, float] = {}
+        """The latest tick of each due room, on the process's monotonic clock."""
 
     @property
     def is_leader(self) -> bool:
@@ -56,17 +61,7 @@ class Gatekeeper:
             self._repeated_errors.over(AWAY)
             if not leads:
                 return 0
-            admitted = 0
-            for event_id in admission.due_rooms():
-                self.lead.send_heartbeat()
-                failing = f"gatekeeper: the tick of event {event_id} fails"
-                try:
-                    admitted += admission.tick(event_id, self.epoch)
-                except DatabaseError as error:
-                    # One room's error (a lock timeout, for example) delays no other; the next tick retries it.
-                    self._repeated_errors.record_failure(failing, error)
-                else:
-                    self._repeated_errors.over(failing)
+            admitted = self._tick_rooms(admission.due_rooms())
             self._rate_controller.run_if_due(self.epoch, before_each=self.lead.send_heartbeat)
             self._publish_snapshots()
             return admitted
@@ -77,6 +72,36 @@ class Gatekeeper:
             self._repeated_errors.record_failure(AWAY, error)
             self.resign()
         return 0
+
+    def _tick_rooms(self, due: admission.DueRooms) -> int:
+        """Tick the rooms that have admitted visitors lately, and as many of the others as OTHERS_SECONDS allow, those
+        first that have waited longest; return how many visitors were admitted.
+
+        The others cannot admit anyone for now, because they are full or sold out. Hundreds of them would make a round
+        so long that rooms in use lost a part of their rate.
+        """
+        admitted = sum(map(self._tick, due.in_use))
+        until = time.monotonic() + OTHERS_SECONDS
+        for event_id in sorted(due.others, key=lambda event_id: self._ticked_at.get(event_id, 0.0)):
+            admitted += self._tick(event_id)
+            if time.monotonic() > until:
+                break
+        known = {*due.in_use, *due.others}
+        self._ticked_at = {event_id: at for event_id, at in self._ticked_at.items() if event_id in known}
+        return admitted
+
+    def _tick(self, event_id: int) -> int:
+        self.lead.send_heartbeat()
+        self._ticked_at[event_id] = time.monotonic()
+        failing = f"gatekeeper: the tick of event {event_id} fails"
+        try:
+            admitted = admission.tick(event_id, self.epoch)
+        except DatabaseError as error:
+            # One room's error (a lock timeout, for example) delays no other; the next tick retries it.
+            self._repeated_errors.record_failure(failing, error)
+            return 0
+        self._repeated_errors.over(failing)
+        return admitted
 
     def resign(self) -> None:
         """Release the leadership, if held, so that another process can take it."""

@@ -84,14 +84,14 @@ def test_two_lobbies_have_two_secrets_and_a_room_without_a_lobby_has_no_draw() -
 def test_a_lobby_opens_by_itself_and_not_before_its_time() -> None:
     later = clock.now() + timedelta(hours=1)
     event = make_event(room=room_settings(lobby_opens_at=later), opens_at=later + timedelta(hours=1))
-    assert admission.due_rooms() == []
+    assert admission.due_rooms() == ([], [])
     assert admission.tick(event.id, EPOCH) == 0
     assert room_of(event).state == "closed"
     WaitingRoom.objects.update(lobby_opens_at=clock.now() - timedelta(seconds=1))
-    assert admission.due_rooms() == [event.id]
+    assert admission.due_rooms() == ([], [event.id])
     assert admission.tick(event.id, EPOCH) == 0
     assert room_of(event).state == "lobby"
-    assert admission.due_rooms() == []
+    assert admission.due_rooms() == ([], [])
     assert acts("state") == ["closed → lobby"]
 
 

@@ -44,7 +44,7 @@ def test_a_room_whose_entries_are_all_still_in_the_lobby_is_not_ticked(event: Ev
     join_waiting_entries(event, 1)
     QueueEntry.objects.update(in_lobby=True, number=None)
     WaitingRoom.objects.update(lobby_count=1)
-    assert admission.due_rooms() == []
+    assert admission.due_rooms() == ([], [])
     assert_audit_clean()
     QueueEntry.objects.update(status="ready", ready_at=clock.now(), claim_expires_at=clock.now())
     assert audit_breaches() == ["I9: concert: number None is ready with the head at 0, next number 2"]

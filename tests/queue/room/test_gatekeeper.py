@@ -112,6 +112,35 @@ def test_an_error_in_one_room_delays_no_other_room(pair: tuple[Gatekeeper, Gatek
     assert statuses(fine) == ["ready", "ready"]
 
 
+def make_full(event: EventView) -> None:
+    WaitingRoom.objects.filter(event_id=event.id).update(active_max=0)
+
+
+def test_rooms_that_admit_no_visitor_take_a_small_part_of_a_round(
+    pair: tuple[Gatekeeper, Gatekeeper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They get it in turn, and a room in use is ticked in each round."""
+    full = [make_room(f"full-{number}", venue=f"V{number}") for number in range(5)]
+    used = make_room("used", venue="B", rate=4, active=100)
+    for event in (*full, used):
+        join_waiting_entries(event, 20)
+    for event in full:
+        make_full(event)
+    ticked: list[int] = []
+    tick = admission.tick
+    monkeypatch.setattr(admission, "tick", lambda event_id, epoch: ticked.append(event_id) or tick(event_id, epoch))
+    monkeypatch.setattr(gatekeepers, "OTHERS_SECONDS", -1.0)
+    until(lambda: pair[0].run_once() > 0, "the room is found in use")
+    ticked.clear()
+    for _ in range(5):
+        pair[0].run_once()
+    assert ticked[::2] == [used.id] * 5
+    assert sorted(ticked[1::2]) == sorted(event.id for event in full)
+    WaitingRoom.objects.filter(event_id=full[0].id).update(active_max=3)
+    until(lambda: pair[0].run_once() >= 0 and "ready" in statuses(full[0]), "the first one admits visitors again")
+    assert_audit_clean()
+
+
 def test_a_room_whose_lock_is_not_available_is_logged_once_and_once_on_recovery(
     pair: tuple[Gatekeeper, Gatekeeper], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

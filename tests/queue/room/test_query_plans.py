@@ -35,7 +35,13 @@ def line(db: None) -> EventView:
 @pytest.mark.parametrize("name", ["admit", "lock_visitor_entries", "lowest_waiting", "rooms_to_tick"])
 def test_a_tick_or_a_join_never_scans_the_table(line: EventView, name: str) -> None:
     """A plan whose cost grows with the queue is unnoticed at this size, and blocks the system at a million entries."""
-    given = {"event_id": line.id, "visitor_ids": ["visitor-1", "visitor-2"], "now": clock.now(), **LET_IN}
+    given = {
+        "event_id": line.id,
+        "visitor_ids": ["visitor-1", "visitor-2"],
+        "now": clock.now(),
+        "lately_seconds": 10,
+        **LET_IN,
+    }
     with connection.cursor() as cursor:
         cursor.execute("EXPLAIN (FORMAT JSON) " + sql.load("apps.queue", name).text, given)
         (((found,),),) = cursor.fetchall()

@@ -65,16 +65,16 @@ def test_a_room_is_closed_until_the_on_sale_opens_and_then_opens_by_itself() -> 
     with pytest.raises(errors.NotOnSale) as refused:
         join(later)
     assert "opens_at" in refused.value.extra
-    assert admission.due_rooms() == []
+    assert admission.due_rooms() == ([], [])
     assert admission.tick(later.id, 1) == 0
     assert room().state == "closed"
     sold = make_room("sold", venue="B")
-    assert admission.due_rooms() == [sold.id]
+    assert admission.due_rooms() == ([], [sold.id])
     admission.tick(sold.id, 1)
     assert WaitingRoom.objects.get(event_id=sold.id).state == "open"
     act = RoomAct.objects.get()
     assert (act.who, act.what, act.detail) == ("system", "state", "closed → open")
-    assert admission.due_rooms() == []
+    assert admission.due_rooms() == ([], [])
 
 
 def test_the_first_join_after_the_opening_opens_the_room_before_any_tick(event: EventView) -> None:
@@ -293,7 +293,7 @@ def test_a_paused_room_takes_joins_and_admits_no_visitor(event: EventView) -> No
     entry = join(event)
     assert entry.status == "waiting"
     assert estimates.estimate(entry).status == "paused"
-    assert admission.due_rooms() == []
+    assert admission.due_rooms() == ([], [])
     assert tick(event) == 0
     operations.set_state(event.id, "open", who="staff")
     assert tick(event) == 1
@@ -307,7 +307,7 @@ def test_a_paused_room_takes_joins_and_admits_no_visitor(event: EventView) -> No
 def test_a_room_that_is_switched_off_admits_every_visitor(event: EventView) -> None:
     join_waiting_entries(event, 8)
     operations.set_state(event.id, "off", who="staff")
-    assert admission.due_rooms() == [event.id]
+    assert admission.due_rooms() == ([], [event.id])
     assert tick(event) == 8
     assert join(event).is_ready
     assert_audit_clean()
