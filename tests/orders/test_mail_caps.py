@@ -183,3 +183,19 @@ def test_old_counts_are_deleted() -> None:
     let_pass(49)
     assert mail_caps.delete_counts(clock.now() - timedelta(days=2)) == 1
     assert outbox.deliver() == 0
+
+
+def test_mails_that_staff_cause_leave_a_part_of_the_cap_for_the_tickets_of_others(
+    concert: events.EventView, settings: Any
+) -> None:
+    settings.MAIL_PER_HOUR_MAX = 4
+    order = buy(hold(concert, seats=["hall-A-1"]))
+    for _ in range(5):
+        resend_tickets(order.pk, who="staff:1")
+        deliver_outbox()
+    assert len(mail.outbox) == 2, "half of the cap"
+    buy(hold(make_event("another", venue="B"), seats=["hall-A-1"]))
+    assert [message.subject for message in mail.outbox] == [
+        "Your tickets for Concert", "Your tickets for Concert", "Your tickets for Another",
+    ]  # fmt: skip
+    assert_audit_clean()
