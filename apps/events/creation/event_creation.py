@@ -5,7 +5,6 @@ import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -42,7 +41,7 @@ from apps.events.publication import (
 from apps.events.registries import return_policies
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
-from apps.kernel.form_fields.local_time import is_timezone
+from apps.kernel.form_fields.local_time import LATEST, is_timezone
 
 PER_BUYER_MAX = 1_000_000
 ROOM_RATE_MAX = 100_000
@@ -52,7 +51,6 @@ GENERAL_ADMISSION_SECTIONS_MAX = 200
 DESCRIPTION_CHARACTERS_MAX = 10_000
 PERFORMERS_MAX, PERFORMER_CHARACTERS_MAX = 100, 120
 TAG_CHARACTERS_MAX, TAGS_CHARACTERS_MAX = 60, 300
-_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 _SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*", re.ASCII)
 
 
@@ -303,14 +301,14 @@ def _write(spec: EventSpec, plan: Plan | None) -> Event:
     closes_at = resolve_if_given(spec.closes_at, venue.timezone)
     if starts_at <= now:
         raise EventRefused(f"the event would start in the past ({starts_at.isoformat()})")
-    if starts_at >= _LATEST:
-        raise EventRefused(f"the event would start after the year {_LATEST.year - 1}")
+    if starts_at >= LATEST:
+        raise EventRefused(f"the event would start after the year {LATEST.year - 1}")
     doors_at = resolve_if_given(spec.doors_at, venue.timezone)
     ends_at = resolve_if_given(spec.ends_at, venue.timezone)
     if doors_at is not None and doors_at > starts_at:
         raise EventRefused("doors would open after the event starts")
-    if ends_at is not None and not starts_at < ends_at < _LATEST:
-        raise EventRefused(f"the event must end after it starts, and before the year {_LATEST.year}")
+    if ends_at is not None and not starts_at < ends_at < LATEST:
+        raise EventRefused(f"the event must end after it starts, and before the year {LATEST.year}")
     if opens_at >= starts_at:
         raise EventRefused("the on-sale would open after the event starts")
     if closes_at is not None and closes_at <= opens_at:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from apps.events.event_views import EventView
 from apps.events.models import EventChange
 from apps.events.models.catalog import DEADLINE_SECONDS_MIN, HOLD_SECONDS_MAX, PAYMENT_SECONDS_MAX
 from apps.events.pricing import FEE_MINOR_MAX, RATE_MAX, PricePolicy
+from apps.kernel.form_fields.local_time import LATEST
 from apps.kernel.http import problems
 
 Kind = EventChange.Kind
@@ -20,7 +21,6 @@ EFFECTIVE_AFTER_SECONDS = 5
 """New limits and fees hold for reservations made at least this long after the change: all processes know them then."""
 PER_BUYER_MAX = 1_000_000
 RETURN_DAYS_MAX = 365
-_LATEST = datetime(2200, 1, 1, tzinfo=UTC)
 
 FIELDS: Mapping[str, tuple[str, ...]] = {
     Kind.SCHEDULE: ("starts_at", "doors_at", "ends_at", "closes_at"),
@@ -132,7 +132,7 @@ def _refusals(proposal: Proposal) -> Iterator[tuple[str, str]]:
 def _schedule_refusals(proposal: Proposal) -> Iterator[tuple[str, str]]:
     after, policy = proposal.after, proposal.event.policy
     starts_at, closes_at = after["starts_at"], after["closes_at"]
-    if proposal.moves_start and not proposal.now < starts_at < _LATEST:
+    if proposal.moves_start and not proposal.now < starts_at < LATEST:
         yield "starts_at", "must be in the future"
     if starts_at <= policy.opens_at:
         yield "starts_at", "must be after sales open"

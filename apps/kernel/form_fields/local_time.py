@@ -6,6 +6,9 @@ from functools import cache
 from importlib import resources
 from zoneinfo import ZoneInfo, available_timezones
 
+EARLIEST, LATEST = datetime(2000, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+"""Moments that are typed lie between these: far from the years in which a conversion to another zone overflows."""
+
 
 class InvalidLocalTime(ValueError):
     """The clock of the zone never shows this time, or shows it twice. The message is a sentence for its author."""

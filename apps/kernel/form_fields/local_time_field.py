@@ -9,7 +9,13 @@ from django import forms
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from apps.kernel.form_fields.local_time import AmbiguousLocalTime, InvalidLocalTime, resolve_local_time
+from apps.kernel.form_fields.local_time import (
+    EARLIEST,
+    LATEST,
+    AmbiguousLocalTime,
+    InvalidLocalTime,
+    resolve_local_time,
+)
 
 _MINUTES, _SECONDS = "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"
 _HAS_OFFSET = re.compile(r"(Z|[+-][0-9]{2}:[0-9]{2})\s*$", re.ASCII)
@@ -83,12 +89,13 @@ class LocalTimeField(forms.Field):
             raise forms.ValidationError("Enter a date and time.", code="invalid")
         if moment.tzinfo is None and not self._zone:
             raise forms.ValidationError("Choose the venue first: this time is on its clock.", code="no_zone")
+        if not EARLIEST.year <= moment.year < LATEST.year:
+            years = f"{EARLIEST.year} to {LATEST.year - 1}"
+            raise forms.ValidationError(f"Enter a date and time in the years {years}.", code="invalid")
         try:
             return resolve_local_time(moment, self._zone)
         except InvalidLocalTime as error:
             raise forms.ValidationError(str(error), code="invalid") from error
-        except OverflowError as error:
-            raise forms.ValidationError("Enter a date and time.", code="invalid") from error
 
     def bound_data(self, data: Any, initial: Any) -> Any:
         """Return the text as it was typed; an ambiguous one with an offset, which the user may change."""
