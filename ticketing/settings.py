@@ -247,6 +247,8 @@ CELERY_TIMEZONE = "UTC"
 LIVE_LISTENERS_MAX = env.int("LIVE_LISTENERS_MAX", default=15_000)
 # Threads of each process for PostgreSQL and Redis calls outside of group commit, each with a connection.
 LANE_THREADS = env.int("LANE_THREADS", default=4)
+# How long a group commit with few requests waits for more while many of its event arrive; 0: not at all.
+GROUP_COMMIT_GATHER_MS = env.int("GROUP_COMMIT_GATHER_MS", default=3)
 # Most concurrent holds of one event in each `web` process, first while no other event has holds, then while one has.
 LANE_HOLDS_MAX = env.int("LANE_HOLDS_MAX", default=128)
 LANE_HOLDS_BESIDE_MAX = env.int("LANE_HOLDS_BESIDE_MAX", default=32)

@@ -42,6 +42,7 @@ ROWS = {
     "12": "under_load.isolation",
     "page": "kept_pages",
     "visit": "visits",
+    "gather": "commit_waits",
     "search": "searches",
     "recents": "recents",
     "checkout": "orders.checkouts",

@@ -1,7 +1,9 @@
 """Group commit: many requests share few transactions, and each caller gets its own outcome.
 
 While one batch commits, requests gather for the next one. An idle batcher commits a single request at once, as a batch
-of one. There is no timer: a batch waits only for the current commit.
+of one. While many requests of a key arrive and few of them wait, its batch first waits a few milliseconds for more
+(GROUP_COMMIT_GATHER_MS), before it takes a turn, a connection or a lock: a transaction costs far more than one more
+request in it.
 
 A service provides `decide(connection, requests)`, which returns one outcome per request, in order:
 
@@ -44,11 +46,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Generic
 
+from django.conf import settings
 from prometheus_client import Gauge, Histogram
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
 from apps.kernel.db import pools
+from apps.kernel.group_commit.arrivals import Arrivals
 from apps.kernel.group_commit.pending import Call, Outcome, Request, refuse
 from apps.kernel.group_commit.process_turns import Turns
 from apps.kernel.group_commit.retries import Attempts, Decide, InvalidDecision, OutcomeUnknown, happened
@@ -62,6 +66,8 @@ WAITING_MAX = 5_000
 BATCH_MAX = 256
 CONNECT_MS = 5_000
 CLOSE_MS = 10_000
+FEW = 16
+"""A batch of so many requests waits for no others."""
 IDLE_MS = 30_000
 """A committer thread ends after this time without work; the pool closes the thread's connection later."""
 SLOW_SECONDS = 0.15
@@ -168,6 +174,7 @@ class Batcher(Generic[Request, Outcome]):
         self._meets_at = meets_at
         self._connect_ms = connect_ms
         self._idle_ms = idle_ms
+        self._gather_seconds = settings.GROUP_COMMIT_GATHER_MS / 1_000
         self._sizes, self._queued = _sizes.labels(name), _queued.labels(name)
         self._committed, self._waiting_gauge = _committed.labels(name), _waiting.labels(name)
         self._queues_gauge = _queues.labels(name)
@@ -188,6 +195,7 @@ class Batcher(Generic[Request, Outcome]):
         self._usual_seconds = 0.0
         # For each thread that runs a mixed batch: when the batch took its requests; None while it waits for its turn.
         self._mixed_since: dict[threading.Thread, float | None] = {}
+        self._arrivals = Arrivals()
         self._idle = 0
         self._watching = 0
         self._numbers = count()
@@ -247,6 +255,7 @@ class Batcher(Generic[Request, Outcome]):
             if queue is None:
                 queue = self._queues[call.key] = _Queue()
             queue.calls[id(call)] = call
+            self._arrivals.note(call.key, call.since)
             self.waiting_count += 1
             self._waiting_gauge.set(self.waiting_count)
             # One wake-up for each batch, not for each request: further requests only join the queue, and a committer
@@ -342,6 +351,8 @@ class Batcher(Generic[Request, Outcome]):
 
     def _commit_batches(self, pool: ConnectionPool[Connection[Any]]) -> None:
         while keys := self._wait_for_keys():
+            if self._gathers(keys):
+                time.sleep(self._gather_seconds)
             with self._turns.acquired(self._turn_for(keys)) if self._turns is not None else nullcontext():
                 begun = time.monotonic()
                 try:
@@ -349,6 +360,15 @@ class Batcher(Generic[Request, Outcome]):
                         self._commit(pool, calls, begun)
                 finally:
                     self._release_keys(keys, time.monotonic() - begun)
+
+    def _gathers(self, keys: Sequence[Hashable]) -> bool:
+        """Return whether the batch of these keys waits for more requests. A mixed batch gathers while the one before
+        runs."""
+        if len(keys) > 1 or not self._gather_seconds:
+            return False
+        with self._changed:
+            has_few = len(self._queues[keys[0]].calls) < FEW
+            return has_few and not self._closing and self._arrivals.are_frequent(keys[0], time.monotonic())
 
     def _commit(self, pool: ConnectionPool[Connection[Any]], calls: list[Call[Request, Outcome]], begun: float) -> None:
         try:
