@@ -34,8 +34,9 @@ def event() -> EventView:
 
 @pytest.fixture
 def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Gatekeeper, Gatekeeper]]:
-    """Two gatekeepers that do not lose the lead because the machine is slow."""
+    """Two gatekeepers that neither lose the lead nor leave rooms for the next round because the machine is slow."""
     monkeypatch.setattr(gatekeepers, "SILENCE_MS_MAX", 600_000)
+    monkeypatch.setattr(gatekeepers, "OTHERS_SECONDS", 600.0)
     first, second = Gatekeeper(database_url()), Gatekeeper(database_url())
     yield first, second
     first.resign()
