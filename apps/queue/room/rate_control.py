@@ -35,8 +35,8 @@ LOCK_MS = 250
 STATEMENT_MS = 1_000
 BUSY_SECONDS = 60
 """A room is skipped if its rate is not reduced, no visitor waits, and it has admitted no visitor for this time."""
-OTHERS_SECONDS = 0.25
-"""A step takes no longer for rooms that have not admitted visitors in that time."""
+OTHERS_SECONDS = 1.0
+"""After this time a step leaves out the rooms that have not admitted visitors in the last BUSY_SECONDS."""
 KEPT_DAYS = 90
 BY_HAND = "the rate or its floor was set by hand"
 

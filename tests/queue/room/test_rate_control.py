@@ -355,9 +355,10 @@ def test_an_operators_change_during_the_step_waits_and_limits_its_rate(event: Ev
 
 @pytest.fixture
 def _each_round_a_step(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call is due, no change is too recent for the next one, and nothing measured in this test is too old,
-    however slow the machine."""
+    """Every call is due and reaches all rooms, no change is too recent for the next one, and nothing measured in this
+    test is too old, however slow the machine."""
     settings.PACE_STEP_SECONDS = 0.0
+    monkeypatch.setattr(rate_control, "OTHERS_SECONDS", 600.0)
     settings.PACE_SIGNAL_AGE_SECONDS_MAX = 600.0
     monkeypatch.setattr(health.hold_seconds, "_window_seconds", 600.0)
     monkeypatch.setattr(rate_control, "_changed_since", lambda event_id, moment: False)
