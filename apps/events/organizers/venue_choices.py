@@ -10,8 +10,8 @@ _LATEST_MAX = 1_000
 
 
 def offered_venues(organizer_ids: frozenset[int] | None, chosen: object = None) -> QuerySet[Venue]:
-    """Return at most VENUES_MAX venues, and the chosen one: those of the latest events and plans of these organizers
-    (None: of all), then others by name."""
+    """Return at most VENUES_MAX venues: the chosen one, those of the latest events and plans of these organizers (None:
+    of all), then others by name."""
     ids: dict[int, None] = {}
     if str(chosen).isdecimal() and len(str(chosen)) < 18:
         ids[int(str(chosen))] = None
@@ -19,4 +19,4 @@ def offered_venues(organizer_ids: frozenset[int] | None, chosen: object = None) 
         rows = model.objects.all() if organizer_ids is None else model.objects.filter(organizer__in=organizer_ids)
         ids |= dict.fromkeys(rows.order_by("-pk").values_list("venue_id", flat=True)[:_LATEST_MAX])
     ids |= dict.fromkeys(Venue.objects.order_by("name").values_list("pk", flat=True)[:VENUES_MAX])
-    return Venue.objects.filter(pk__in=list(ids)[: VENUES_MAX + 1])
+    return Venue.objects.filter(pk__in=list(ids)[:VENUES_MAX])

@@ -52,7 +52,7 @@ WHOLE_LATE_SECONDS = 24 * 3_600
 CHANGES_MAX = 50_000
 """Changes that one audit of changes reads; those of later transactions are left for the next one."""
 CATCH_UP_SECONDS = 30.0
-"""For so long one audit follows the other while changes are left."""
+"""While changes are left, audits follow each other for this long."""
 LAST = 2**63 - 1
 """No transaction has this id."""
 _ALL_READ = "the audit has read all changes"
@@ -372,7 +372,7 @@ def run_on_changes_and_record() -> AuditRun:
 
 
 def catch_up() -> AuditRun:
-    """Run audits of changes like `run_on_changes_and_record`, until one has checked all changes, has not come further,
+    """Run audits of changes like `run_on_changes_and_record`, until one has checked all changes or made no progress,
     or CATCH_UP_SECONDS have passed; return the last."""
     deadline = time.monotonic() + CATCH_UP_SECONDS
     reached = None

@@ -75,8 +75,8 @@ def handle_charge(message: Message) -> None:
 
 def handle_inquiry(message: Message) -> None:
     """Settle a pending payment from its state at the provider, without waiting for a webhook. Cancel the charge if the
-    order no longer needs it. The message is retried until the payment is decided or the reconciler takes over; so it
-    is while this process makes too many inquiries."""
+    order no longer needs it. The message is retried until the payment is decided or the reconciler takes over. It
+    also waits, without a call, while this process makes too many inquiries."""
     payment_id = UUID(message.body["payment"])
     payment = Payment.objects.filter(pk=payment_id, status=Payment.Status.PENDING).first()
     if payment is None:

@@ -43,8 +43,8 @@ CHUNK = 2_000
 """Largest number of entries that receive their number in one transaction."""
 CHUNK_MIN = 250
 ANALYZED_MIN = 1_000
-"""The planner's statistics are renewed after a draw of so many entries. Hundreds of small draws at once would else take
-seconds for that alone."""
+"""The planner's statistics are renewed after a draw of at least this many entries: hundreds of small draws at once
+would take seconds for that alone."""
 CHUNK_SECONDS = 0.15
 """Target duration of a chunk. If a visitor of the lobby joins again, the whole batch of joins waits for the chunk
 that contains the visitor's entry. Chunks therefore become smaller on a busy machine."""
