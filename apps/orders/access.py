@@ -186,7 +186,7 @@ def with_confirmation(view: Callable[..., HttpResponse]) -> Callable[..., HttpRe
 def _get_owned_order(request: HttpRequest, order_id: UUID) -> OrderView:
     caller = require_caller(request)
     order = get_order(order_id)
-    _require_owner(caller, order.entry_id, order.event.slug, order.account_id)
+    _require_owner(caller, order.entry_id, order.event.slug, order.account_id, order.is_handed_over)
     return order
 
 
@@ -200,7 +200,9 @@ def require_order_access(caller: queue.Caller, request: HttpRequest | Request, o
         return
     if not caller.is_known:
         raise problems.TokenMissing
-    found = Order.objects.filter(pk=order_id).values_list("entry_id", "event__slug", "account_id").first()
+    found = (
+        Order.objects.filter(pk=order_id).values_list("entry_id", "event__slug", "account_id", "is_handed_over").first()
+    )
     if found is None:
         raise OrderNotFound
     _require_owner(caller, *found)
@@ -228,7 +230,8 @@ def get_authorized_checkout(
     caller = require_caller(request)
     reservation = reservations.get_reservation(reservation_id)
     order = order_of_reservation(reservation_id)
-    _require_owner(caller, reservation.entry_id, reservation.event_slug, order.account_id if order else None)
+    account_id, is_handed_over = (order.account_id, order.is_handed_over) if order else (None, False)
+    _require_owner(caller, reservation.entry_id, reservation.event_slug, account_id, is_handed_over)
     return reservation, order
 
 
@@ -268,9 +271,13 @@ def limit_cap_refusals(reservation: reservations.ReservationView) -> Iterator[No
         raise
 
 
-def _require_owner(caller: queue.Caller, entry_id: UUID, event_slug: str, account_id: int | None) -> None:
+def _require_owner(
+    caller: queue.Caller, entry_id: UUID, event_slug: str, account_id: int | None, is_handed_over: bool
+) -> None:
     if caller.event_slug not in ("", event_slug):
         raise problems.TokenWrongEvent
+    if is_handed_over:
+        raise problems.NotOwner
     if account_id is not None:
         # Only the order's account counts: neither the browser's cookie nor a guest's token grants access to an
         # account's order, to another account or after a log-out.

@@ -134,7 +134,7 @@ class OrderAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
             {
                 "fields": [
                     "id", "reservation", "entry", "buyer", "pay_deadline", "placed_at", "confirmed_at", "ended_at",
-                    "tickets_sent_at", "terms_version", "terms_accepted_at",
+                    "tickets_sent_at", "terms_version", "terms_accepted_at", "is_handed_over",
                 ],
                 "classes": ["collapse"],
             },

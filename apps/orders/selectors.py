@@ -224,6 +224,8 @@ class OrderView:
     """When the mail with the tickets was sent last."""
     link_version: int = 0
     """Of the links that are mailed to `email`: an order whose address was corrected since has another."""
+    is_handed_over: bool = False
+    """Staff have given it to another person: neither its account nor its queue entry grants access."""
 
     @property
     def is_standing(self) -> bool:
@@ -392,16 +394,17 @@ def list_orders(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderVi
     """Return the latest orders of the caller's account, browser and queue entry, and those in `also`, newest first.
 
     A browser and a guest's token list orders without an account only: computers are shared, and an account's orders end
-    with its log-out.
+    with its log-out. Orders that staff have given to another person are not listed.
     """
-    usable = Q(account=None)
+    without_account = Q(account=None, is_handed_over=False)
+    usable = without_account
     if caller.proven_account_id is not None:
         usable |= Q(account=caller.proven_account_id)
     owned = Q(pk__in=list(also))
     if caller.account_id is not None:
         owned |= Q(account=caller.account_id)
     if caller.visitor_id:
-        owned |= Q(buyer=f"visitor:{caller.visitor_id}", account=None)
+        owned |= Q(buyer=f"visitor:{caller.visitor_id}") & without_account
     if caller.entry_id is not None:
         owned |= Q(entry_id=caller.entry_id) & usable
     return _views(list(Order.objects.filter(owned).order_by("-placed_at")[:ORDERS_SHOWN_MAX]))
@@ -583,6 +586,7 @@ def _views(orders: list[Order], *, is_whole: bool = True, is_fresh: bool = False
                 transfers=tuple(transfers.get(order.pk, ())),
                 tickets_sent_at=order.tickets_sent_at,
                 link_version=order.link_version,
+                is_handed_over=order.is_handed_over,
                 earlier_start=offers[order.event_id].earlier_start(held_at(order))
                 if order.event_id in offers
                 else None,

@@ -76,6 +76,11 @@ class Order(models.Model):
         db_default=0,
         help_text="Raised when the address is corrected: links mailed before then no longer grant access.",
     )
+    is_handed_over = models.BooleanField(
+        default=False,
+        db_default=False,
+        help_text="Staff have given it to another person: it has no account, and only its mailed links grant access.",
+    )
 
     class Meta:
         ordering = ["-placed_at"]

@@ -47,7 +47,7 @@ async def order(request: Request, order_id: str) -> Reply:
 def _is_owner(caller: queue.Caller, loaded: LoadedOrder) -> bool:
     """Return whether the order is the caller's, as `access` decides."""
     order, entry = loaded
-    if caller.event_slug not in ("", order.event.slug):
+    if order.is_handed_over or caller.event_slug not in ("", order.event.slug):
         return False
     if order.account_id is not None:
         return caller.may_use_account(order.account_id)

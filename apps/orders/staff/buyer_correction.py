@@ -19,13 +19,18 @@ from apps.reservations import facade as reservations
 WHY_LENGTH_MAX = 160
 
 
-def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str) -> str:
+def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str, is_handed_over: bool = False) -> str:
     """Change the order's address and name, and commit; return what changed, empty for nothing.
 
     A paid order's tickets are sent again. With another address the former one gets a notice, links mailed before stop
     working, and tickets that are not checked in get new codes: the former address may belong to a stranger, who has the
-    old ones. A transferred ticket stays its recipient's, and invoices keep the buyer that they were issued to. Raises
-    OrderNotFound, Invalid, and PurchaseCapReached if the new address would have too many tickets.
+    old ones. A transferred ticket stays its recipient's, and invoices keep the buyer that they were issued to.
+
+    `is_handed_over`: the address is another person's than that of the account and the browser that placed the order,
+    which then lose it for good: only links that are mailed to the address open it. Refunds go back to the payment that
+    paid the order.
+
+    Raises OrderNotFound, Invalid, and PurchaseCapReached if the new address would have too many tickets.
     """
     errors: dict[str, str] = {}
     email = read_email({"email": email}, errors)
@@ -52,10 +57,17 @@ def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str) 
             order.name = name
         if email != former:
             changes.append("email address")
-            _change_address(order, email, who)
+            reservations.change_email(order.reservation_id, email)
+            CodeUse.objects.filter(order=order).update(email=email)
+            order.email = email
+        if is_handed_over and not order.is_handed_over:
+            changes.append("owner")
+            _hand_over(order)
         if not changes:
             return ""
-        order.save(update_fields=["email", "name", "link_version"])
+        if changes != ["name"]:
+            _end_former_access(order, who)
+        order.save(update_fields=["email", "name", "link_version", "account", "is_handed_over"])
         entry = OrderHistoryEntry.objects.create(
             order=order, kind=OrderHistoryEntry.Kind.CORRECTED, who=who, address=former, at=corrected_at,
             text=f"{' and '.join(changes)}: {why}",
@@ -67,10 +79,15 @@ def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str) 
         return " and ".join(changes)
 
 
-def _change_address(order: Order, email: str, who: str) -> None:
-    reservations.change_email(order.reservation_id, email)
-    CodeUse.objects.filter(order=order).update(email=email)
-    order.email = email
+def _hand_over(order: Order) -> None:
+    if order.status not in Order.STANDING:
+        raise problems.Invalid({"order": "is not paid: only a paid order can be given to another person"})
+    order.account = None
+    order.is_handed_over = True
+
+
+def _end_former_access(order: Order, who: str) -> None:
+    """End the validity of mailed links, and replace the tickets that are not checked in."""
     order.link_version += 1
     if order.status not in Order.STANDING:
         return

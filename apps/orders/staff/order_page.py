@@ -84,6 +84,8 @@ def _apply(request: HttpRequest, order: Order, who: str) -> str:
             return "The order is canceled or refunded." if order_cancellation.refund_order(order.pk, who) else ""
         case "correct":
             fields = {name: request.POST.get(name, "") for name in ("email", "name", "why")}
-            changed = correct_buyer(order.pk, **fields, who=who)
+            changed = correct_buyer(
+                order.pk, **fields, who=who, is_handed_over=request.POST.get("is_handed_over") == "on"
+            )
             return f"Corrected the {changed}." if changed else ""
     return ""

@@ -1,0 +1,156 @@
+"""An order that staff have given to another person: the account and the browser that placed it lose it."""
+
+import json
+
+import pytest
+from django.core import mail
+from django.test import Client, RequestFactory
+
+from apps.accounts.models import User
+from apps.kernel.http import problems
+from apps.orders import access
+from apps.orders.facade import attach_orders
+from apps.orders.models import Order, ReturnPolicy
+from apps.orders.staff.buyer_correction import correct_buyer
+from apps.queue import facade as queue
+from tests.orders.privacy.test_person import person
+from tests.support.api_client import Api, assert_problem
+from tests.support.factories import assert_audit_clean, hold, join, make_event
+from tests.support.orders.sale import EMAIL, SAME_ORIGIN, buy, deliver_outbox, joined_browser, place_order
+
+pytestmark = pytest.mark.django_db(transaction=True)
+NEW = "bob@example.org"
+READS = ("", "tickets.pdf", "event.ics")
+
+
+def hand_over(order: Order, email: str = NEW) -> str:
+    done = correct_buyer(order.pk, email=email, name="Bob", why="sold to Bob", who="staff:1", is_handed_over=True)
+    deliver_outbox()
+    order.refresh_from_db()
+    return done
+
+
+def bought_in(browser: Client, slug: str) -> Order:
+    """The browser holds a seat and buys it."""
+    held = browser.post(
+        f"/api/events/{slug}/reservations",
+        {"seats": ["hall-A-1"]},
+        content_type="application/json",
+        headers=SAME_ORIGIN | {"idempotency-key": "one"},
+    )
+    assert held.status_code == 201, held.content
+    reservation = held.json()["reservation_id"]
+    form = {"email": EMAIL, "name": "Ann", "payment_method": "sandbox", "idempotency_key": "one"}
+    done = browser.post(f"/reservations/{reservation}/checkout", form, headers=SAME_ORIGIN)
+    assert done.status_code == 303, done.content
+    deliver_outbox()
+    return Order.objects.get(reservation=reservation)
+
+
+def statuses(browser: Client, order: Order) -> set[int]:
+    return {browser.get(f"/orders/{order.pk}/{name}").status_code for name in READS}
+
+
+@pytest.mark.parametrize("has_account", [False, True], ids=["guest", "account"])
+def test_the_browser_and_the_account_that_placed_it_lose_it(has_account: bool) -> None:
+    make_event("concert")
+    browser = joined_browser("concert")
+    order = bought_in(browser, "concert")
+    if has_account:
+        user = User.objects.create_user("ann", EMAIL)
+        assert attach_orders(order.buyer.removeprefix("visitor:"), user.pk) == 1
+        browser.force_login(user)
+    own_link = access.order_link(order.pk)
+    assert statuses(browser, order) == {200}
+    assert hand_over(order) == "name and email address and owner"
+    assert statuses(browser, order) == {403}
+    assert str(order.pk) not in browser.get("/tickets/").content.decode()
+    for path in ("return/", "cancel/", "reissue/"):
+        assert browser.post(f"/orders/{order.pk}/{path}", headers=SAME_ORIGIN).status_code in (403, 404)
+    assert browser.get(f"/reservations/{order.reservation_id}/checkout").status_code == 403
+    assert Client().get(own_link).status_code == 401
+    # The new owner has the mailed link.
+    newcomer = Client()
+    newcomer.get(access.order_link(order.pk))
+    assert statuses(newcomer, order) == {200}
+    assert mail.outbox[-1].to == [NEW]
+    assert_audit_clean()
+
+
+def test_a_later_log_in_does_not_take_it_back() -> None:
+    make_event("concert")
+    browser = joined_browser("concert")
+    order = bought_in(browser, "concert")
+    hand_over(order)
+    user = User.objects.create_user("ann", EMAIL)
+    assert attach_orders(order.buyer.removeprefix("visitor:"), user.pk) == 0
+    order.refresh_from_db()
+    assert order.account_id is None
+
+
+@pytest.mark.parametrize("through_fast_path", [False, True], ids=["site", "fast path"])
+def test_the_token_that_placed_it_reads_and_returns_nothing(through_fast_path: bool) -> None:
+    api = Api(through_fast_path=through_fast_path)
+    event = make_event("concert", general_admission=5)
+    ReturnPolicy.objects.create(event_id=event.id, until_hours=24)
+    token = api.admission("concert")
+    held = api.post("/events/concert/reservations", {"seats": ["hall-A-1"]}, token=token, key="h")
+    path = f"/reservations/{held.json()['reservation_id']}/checkout"
+    body = {"email": EMAIL, "name": "Ada", "payment_method": "sandbox"}
+    order = Order.objects.get(pk=api.post(path, body, token=token, key="c").json()["order_id"])
+    deliver_outbox()
+    assert api.get(f"/orders/{order.pk}", token=token).status_code == 200
+    hand_over(order)
+    assert_problem(api.get(f"/orders/{order.pk}", token=token), 403, "not-owner")
+    assert api.get("/orders", token=token).json() == {"orders": []}
+    body_of_return = {"tickets": [order.tickets.get(voided_at=None).code]}
+    assert_problem(api.post(f"/orders/{order.pk}/refunds", body_of_return, token=token, key="r"), 403, "not-owner")
+    assert_problem(api.post(path, body, token=token, key="d"), 403, "not-owner")
+    with pytest.raises(problems.NotOwner):
+        access.require_order_access(queue.Caller(entry_id=order.entry_id), RequestFactory().get("/"), order.pk)
+    assert_audit_clean()
+
+
+def test_its_export_is_the_new_owners() -> None:
+    user = User.objects.create_user("ann", EMAIL)
+    event = make_event("concert")
+    entry = join(event, account_id=user.pk)
+    order = buy(hold(event, seats=["hall-A-1"], entry=entry))
+    Order.objects.filter(pk=order.pk).update(account=user.pk)
+    hand_over(order)
+    assert json.loads(person(EMAIL, "export"))["orders"] == []
+    assert [one["number"] for one in json.loads(person(NEW, "export"))["orders"]] == [order.number]
+
+
+def test_an_earlier_correction_can_be_completed() -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1"]))
+    correct_buyer(order.pk, email=NEW, name="Bob", why="sold to Bob", who="staff:1")
+    deliver_outbox()
+    before, link = set(order.tickets.values_list("code", flat=True)), access.order_link(order.pk)
+    mail.outbox.clear()
+    assert hand_over(order) == "owner"
+    assert order.tickets.filter(voided_at=None).exclude(code__in=before).count() == 1
+    assert access.order_link(order.pk) != link
+    assert [one.to for one in mail.outbox] == [[NEW]]
+    assert hand_over(order) == ""
+    assert_audit_clean()
+
+
+def test_only_a_paid_order_is_given_to_another_person() -> None:
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
+    with pytest.raises(problems.Invalid, match="is not paid"):
+        hand_over(order)
+    order.refresh_from_db()
+    assert (order.email, order.is_handed_over) == (EMAIL, False)
+
+
+def test_staff_give_it_to_another_person_on_its_page(admin_client: Client) -> None:
+    order = buy(hold(make_event(), seats=["hall-A-1"]))
+    page, act = f"/admin/orders/order/{order.pk}/change/", f"/admin/orders/order/{order.pk}/act/"
+    assert "The address is another person’s" in admin_client.get(page).content.decode()
+    fields = {"action": "correct", "email": NEW, "name": "Bob", "why": "sold to Bob", "is_handed_over": "on"}
+    done = admin_client.post(act, fields, headers=SAME_ORIGIN, follow=True).content.decode()
+    assert "Corrected the name and email address and owner." in done
+    assert "The address is another person’s" not in done
+    order.refresh_from_db()
+    assert order.is_handed_over
