@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.sessions.models import Session
@@ -67,6 +68,16 @@ def test_the_owner_ends_one_session_and_the_others_stay(ann: User, log_in: LogIn
     assert User.objects.get(pk=ann.pk).token_version == before
     assert is_logged_in(here)
     assert SecurityEvent.objects.filter(kind="device_logged_out", account=ann).count() == 1
+
+
+def test_of_very_many_sessions_those_used_last_stay(
+    ann: User, log_in: LogIn, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
+) -> None:
+    monkeypatch.setattr(account_sessions, "KEPT_MAX", 2)
+    oldest, older, phone, other, here = log_in(ann), log_in(ann), on_a_phone(ann), log_in(ann), log_in(ann)
+    with django_assert_max_num_queries(30):
+        assert "The device was logged out." in here.post(log_out_path(phone), follow=True).content.decode()
+    assert [is_logged_in(each) for each in (here, other, older, oldest)] == [True, True, False, False]
 
 
 def test_only_the_owner_ends_a_session(ann: User, chief: User, log_in: LogIn) -> None:

@@ -22,6 +22,8 @@ from apps.kernel.db import transactions
 from apps.kernel.http.sessions import SessionStore, stored_key
 
 SHOWN_MAX = 50
+KEPT_MAX = 100
+"""Sessions of an account that stay valid when one of them is ended: those used last. Each of them is written anew."""
 _DELETED_AT_ONCE = 10_000
 
 
@@ -55,8 +57,9 @@ def _valid(user: User) -> QuerySet[AccountSession]:
 
 
 def end_session(request: HttpRequest, user: User, session_id: int) -> bool:
-    """End this session of the account, and all tokens of the account, and commit. The other sessions stay valid. Return
-    False, and change nothing, if the account has no such session any more.
+    """End this session of the account, and all tokens of the account, and commit. The other sessions stay valid, if
+    they are among the KEPT_MAX that were used last. Return False, and change nothing, if the account has no such
+    session any more.
 
     The session may have got tokens for queue entries and have streams open. Raising the account's version ends those in
     every process, as a log-out everywhere does; the other sessions are moved to the new version in the same
@@ -67,15 +70,16 @@ def end_session(request: HttpRequest, user: User, session_id: int) -> bool:
         # The lock serializes two ends of sessions of one account.
         account = User.objects.select_for_update(no_key=True).get(pk=user.pk)
         before = account.get_session_auth_hash()
-        rows = {row.pk: row.session_key for row in _valid(account)}
+        rows = dict(_valid(account).order_by("-last_seen_at", "-pk").values_list("pk", "session_key"))
         ended = rows.pop(session_id, None)
         if ended is None:
             return False
         Session.objects.filter(session_key=ended).delete()
         AccountSession.objects.filter(pk=session_id).delete()
         versions.raise_version(account)
-        _move_sessions(rows.values(), before, account.get_session_auth_hash())
-        AccountSession.objects.filter(pk__in=rows).update(account_version=account.token_version)
+        kept = dict([*rows.items()][:KEPT_MAX])
+        _move_sessions(kept.values(), before, account.get_session_auth_hash())
+        AccountSession.objects.filter(pk__in=kept).update(account_version=account.token_version)
     # This request still has its session as it was before, and may save it.
     user.token_version = account.token_version
     request.session[HASH_SESSION_KEY] = account.get_session_auth_hash()
@@ -84,12 +88,13 @@ def end_session(request: HttpRequest, user: User, session_id: int) -> bool:
 
 def _move_sessions(keys: Collection[str], before: str, after: str) -> None:
     """Give these stored sessions of the account its new digest. Joins the caller's transaction."""
-    store = SessionStore()
+    store, moved = SessionStore(), []
     for row in Session.objects.select_for_update(no_key=True).filter(session_key__in=keys).order_by("session_key"):
         data = store.decode(row.session_data)
         if constant_time_compare(str(data.get(HASH_SESSION_KEY, "")), before):
             row.session_data = store.encode(data | {HASH_SESSION_KEY: after})
-            row.save(update_fields=["session_data"])
+            moved.append(row)
+    Session.objects.bulk_update(moved, ["session_data"])
 
 
 def is_of_request(session: AccountSession, request: HttpRequest) -> bool:
