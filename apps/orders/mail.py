@@ -44,7 +44,8 @@ stranger who ordered with the recipient's address; the first mail with tickets m
 FREE_SHARE = 0.5
 """The part that the first mails of free orders may use."""
 STAFF_SHARE = 0.5
-"""The part that mails may use which staff of one organizer can cause again and again: others have tickets to send."""
+"""The cap of mails that staff of one organizer cause, as a part of the recipient's cap, of which they use up nothing:
+they delay no tickets of others, and orders of strangers with the recipient's address do not delay them."""
 _Files = Sequence[tuple[str, bytes, str]]
 _TICKETS = "tickets"
 """The template of the mail with the tickets."""
@@ -67,14 +68,18 @@ def send_tickets(message: Message) -> None:
 
     # A stranger can order free tickets with many spellings of an address.
     first_share = 1 if order.total_minor else FREE_SHARE
-    share = OWNER_SHARE if message.body.get("by_owner") else STAFF_SHARE if message.body.get("again") else first_share
-    _send(order, f"Your tickets for {order.event.name}", _TICKETS, draw_files, share=share)
+    subject = f"Your tickets for {order.event.name}"
+    if message.body.get("again") and not message.body.get("by_owner"):
+        _send(order, subject, _TICKETS, draw_files, is_of_staff=True)
+    else:
+        share = OWNER_SHARE if message.body.get("by_owner") else first_share
+        _send(order, subject, _TICKETS, draw_files, share=share)
 
 
 def send_refund_notice(message: Message) -> None:
     """Mail the buyer what is refunded and why."""
     order = get_order(UUID(message.body["order"]))
-    _send(order, f"Your order for {order.event.name} was refunded", "refund", share=STAFF_SHARE)
+    _send(order, f"Your order for {order.event.name} was refunded", "refund", is_of_staff=True)
 
 
 def send_failure_notice(message: Message) -> None:
@@ -100,7 +105,7 @@ def send_cancellation_notice(message: Message) -> None:
         order,
         f"Canceled: {order.event.name}",
         "event_canceled",
-        share=STAFF_SHARE,
+        is_of_staff=True,
         words=words,
         fees_back_minor=fees_back_minor,
     )
@@ -108,7 +113,7 @@ def send_cancellation_notice(message: Message) -> None:
 
 def send_reminder(order: OrderView, text: str) -> None:
     """Mail the buyer the organizer's reminder. Raises RetryLater, as `send_within_cap` does."""
-    _send(order, f"Reminder: {order.event.name}", "reminder", share=OWNER_SHARE, text=text)
+    _send(order, f"Reminder: {order.event.name}", "reminder", is_of_staff=True, text=text)
 
 
 def send_confirmation(message: Message) -> None:
@@ -140,7 +145,7 @@ def send_correction_notice(message: Message) -> None:
         mail.send()
         record_mails([entry.order_id], str(mail.subject), address)
 
-    send_within_cap(address, STAFF_SHARE, send)
+    send_of_staff(address, event.organizer_id, send)
 
 
 def send_transfer_notice(order_id: UUID, email: str, label: str) -> None:
@@ -192,21 +197,34 @@ def _dispute_recipients(organizer_id: int) -> list[str]:
 
 def _send(
     order: OrderView, subject: str, template: str, draw_files: Callable[[], _Files] = tuple, *, share: float = 1,
-    **more: Any,
+    is_of_staff: bool = False, **more: Any,
 ) -> None:  # fmt: skip
-    """Send the mail to the order's address. See `send_within_cap`."""
-    send_within_cap(order.email, share, lambda: _send_counted(order, subject, template, draw_files(), more))
+    """Send the mail to the order's address. See `send_within_cap` and `send_of_staff`."""
+
+    def send() -> None:
+        _send_counted(order, subject, template, draw_files(), more)
+
+    if is_of_staff:
+        send_of_staff(order.email, order.event.organizer_id, send)
+    else:
+        send_within_cap(order.email, share, send)
 
 
-def send_within_cap(address: str, share: float, send: Callable[[], object]) -> None:
+def send_of_staff(address: str, organizer_id: int, send: Callable[[], object]) -> None:
+    """`send_within_cap` for a mail that the organizer's staff cause. It counts for a cap of the organizer."""
+    send_within_cap(address, STAFF_SHARE, send, sender=f"organizer {organizer_id}")
+
+
+def send_within_cap(address: str, share: float, send: Callable[[], object], *, sender: str = "") -> None:
     """Send a mail to this address, unless it was erased. Raises RetryLater while the address has received its cap of
-    mails, of which mails of this kind may use this share, and while mails to its domain have to wait."""
+    mails, of which mails of this kind may use this share, and while mails to its domain have to wait. Mails of a named
+    sender have a cap of their own."""
     if address.endswith(ERASED_DOMAIN):
         return
     message = outbox.handled_message()
     if message is not None:  # Asked before the mail is made: it may have a PDF.
         domain_pauses.pauses.require_room([domain_pauses.domain_of(address)], new_domains.sender_of(message))
-    mail_caps.send_within_cap(address, share, send)
+    mail_caps.send_within_cap(address, share, send, sender=sender)
 
 
 def _send_counted(order: OrderView, subject: str, template: str, files: _Files, more: dict[str, Any]) -> None:

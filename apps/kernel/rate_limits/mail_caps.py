@@ -25,27 +25,27 @@ _uncount_mail = sql.load("apps.kernel", "uncount_mail")
 _delete_mail_counts = sql.load("apps.kernel", "delete_mail_counts")
 
 
-def send_within_cap(address: str, share: float, send: Callable[[], object]) -> None:
+def send_within_cap(address: str, share: float, send: Callable[[], object], *, sender: str = "") -> None:
     """Send a mail to this address, from an outbox handler. Raises RetryLater while the address has received its cap of
-    mails, of which mails of this kind may use this share."""
-    wait_seconds = count_mail(address, share)
+    mails, of which mails of this kind may use this share. Mails of a named sender have a cap of their own."""
+    wait_seconds = count_mail(address, share, sender=sender)
     if wait_seconds:
         raise outbox.RetryLater(wait_seconds, "delayed: this address has its cap of mails")
     try:
         send()
     except BaseException:  # Also a panic of a library or the process's end: the mail was not sent.
-        uncount_mail(address)
+        uncount_mail(address, sender=sender)
         raise
 
 
-def count_mail(address: str, share: float = 1) -> float:
+def count_mail(address: str, share: float = 1, *, sender: str = "") -> float:
     """Count a mail to this address, commit, and return 0; or count nothing and return the seconds after which to ask
-    again. `share` is the part of the caps that mails of this kind may use."""
+    again. `share` is the part of the caps that mails of this kind may use. Mails of a named sender count apart."""
     hour_max, day_max = settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX
     if not (hour_max or day_max):
         return 0
     with transactions.write():
-        return _count(_digest(address), _part_of(hour_max, share), _part_of(day_max, share))
+        return _count(_digest(address, sender), _part_of(hour_max, share), _part_of(day_max, share))
 
 
 def count_mail_of_site(kind: str, per_hour_max: int, share: float = 1) -> float:
@@ -107,11 +107,11 @@ def take_mail(purpose: str, address: str, rate: tuple[float, int]) -> bool:
         return bool(_count_mail.rows(cursor, recipient=recipient, hour_max=hour_max, day_max=day_max))
 
 
-def uncount_mail(address: str) -> None:
+def uncount_mail(address: str, *, sender: str = "") -> None:
     """Undo `count_mail` for a mail that could not be sent, and commit."""
     if settings.MAIL_PER_HOUR_MAX or settings.MAIL_PER_DAY_MAX:
         with transactions.write(), connection.cursor() as cursor:
-            _uncount_mail.count(cursor, recipient=_digest(address))
+            _uncount_mail.count(cursor, recipient=_digest(address, sender))
 
 
 def delete_counts(before: datetime) -> int:
@@ -129,5 +129,6 @@ def _digest_of_site(kind: str) -> str:
     return secret_key.keyed_digest("mails of the site", kind).hex()
 
 
-def _digest(address: str) -> str:
-    return mailboxes.mailbox_digest("mail recipient", address).hex()
+def _digest(address: str, sender: str) -> str:
+    purpose = f"mail recipient of {sender}" if sender else "mail recipient"
+    return mailboxes.mailbox_digest(purpose, address).hex()

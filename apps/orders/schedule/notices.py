@@ -119,7 +119,7 @@ def send_notice(message: Message) -> None:
     order = get_order(row.order_id) if row.order_id is not None else None
     address = _address(row, order)
     if address and event.status == "published":
-        mail.send_within_cap(address, mail.STAFF_SHARE, lambda: _send(row, event, order, address))
+        mail.send_of_staff(address, event.organizer_id, lambda: _send(row, event, order, address))
     ScheduleMail.objects.filter(pk=row.pk).update(sent_at=clock.now())
 
 
