@@ -33,6 +33,7 @@ from apps.queue import proofs
 from apps.queue.beacon_chains import Chain
 from apps.queue.errors import ActRefused
 from apps.queue.lobby import beacon
+from apps.queue.lobby.beacon_fetches import BeaconFetches
 from apps.queue.models import RoomAct
 from apps.queue.room_row import lock_room, record_act, save_room
 
@@ -48,8 +49,6 @@ would take seconds for that alone."""
 CHUNK_SECONDS = 0.15
 """Target duration of a chunk. If a visitor of the lobby joins again, the whole batch of joins waits for the chunk
 that contains the visitor's entry. Chunks therefore become smaller on a busy machine."""
-BEACON_PAUSE_SECONDS = 2.0
-"""Pause after a failed request to the beacon."""
 STATEMENT_MS_MAX = 600_000
 """The digest and the draw each process the whole lobby in one statement."""
 ROUND_SECONDS_MAX = STATEMENT_MS_MAX / 1_000 + 60
@@ -120,7 +119,7 @@ class DrawWorker:
 
     def __init__(self, conninfo: str = "") -> None:
         self.lead = Leadership("drawer", LOCK_KEY, conninfo=conninfo, options=SESSION_OPTIONS)
-        self._next_fetch_at: dict[int, float] = {}
+        self._beacon_fetches = BeaconFetches(logger)
         self._repeated_errors = RepeatedErrors(logger)
         self._chunk = CHUNK
 
@@ -154,20 +153,26 @@ class DrawWorker:
                     return False
         return has_advanced
 
+    def advance(self) -> bool:
+        """`run_once`; if no draw has advanced, wait for a request to the beacon to end. Return False if no draw can
+        advance further now."""
+        return self.run_once() or self._beacon_fetches.wait()
+
     def run_until_idle(self) -> None:
         """Advance all draws until none can advance further now."""
-        while self.run_once():
+        while self.advance():
             pass
 
     def close(self) -> None:
         """Release the lock, so that another process can draw."""
         self.lead.resign()
+        self._beacon_fetches.close()
 
     def _advance(self, session: Connection[Any], draw: _PendingDraw) -> bool:
         if draw.digest is None:
             return _publish_digest(session, draw)
         if draw.revealed_at is None:
-            return self._fetch_beacon_value(session, draw) or _reveal(session, draw.event_id)
+            return self._reveal(session, draw)
         if draw.drawn_at is None:
             return _draw_numbers(session, draw)
         if draw.numbered_through is None or draw.numbered_through >= draw.lobby_count:
@@ -177,22 +182,18 @@ class DrawWorker:
         self._chunk = next_chunk(self._chunk, time.monotonic() - begun)
         return True
 
-    def _fetch_beacon_value(self, session: Connection[Any], draw: _PendingDraw) -> bool:
-        """Fetch and store the named round's value, if it is published, valid and available."""
+    def _reveal(self, session: Connection[Any], draw: _PendingDraw) -> bool:
+        """Store the named round's value, if it is published, valid and available; then reveal the secret. While the
+        first request for the value is under way, nothing is revealed, not even after the deadline."""
         chosen = named_round(draw.statement)
-        if chosen is None or draw.beacon_value is not None or not _is_valid_round(chosen, draw.digest_at):
-            return False
-        if draw.now < chosen.at or time.monotonic() < self._next_fetch_at.get(draw.event_id, 0.0):
-            return False
-        failing = f"draw of event {draw.event_id}: round {chosen.number} cannot be fetched"
-        try:
-            signed = beacon.fetch(chosen)
-            self._repeated_errors.over(failing)
-        except beacon.BeaconUnavailable as error:
-            self._repeated_errors.record_failure(failing, error)
-            self._next_fetch_at[draw.event_id] = time.monotonic() + BEACON_PAUSE_SECONDS
-            return False
-        return _save_beacon_value(session, draw.event_id, signed, who=None)
+        is_wanted = chosen is not None and draw.beacon_value is None and _is_valid_round(chosen, draw.digest_at)
+        if chosen is not None and is_wanted and draw.now >= chosen.at:
+            fetch = self._beacon_fetches.ask(chosen)
+            if fetch.signed is not None and _save_beacon_value(session, draw.event_id, fetch.signed, who=None):
+                return True
+            if not fetch.has_ended:
+                return False
+        return _reveal(session, draw.event_id)
 
 
 def _is_valid_round(chosen: beacon.Round, digest_at: datetime | None) -> bool:

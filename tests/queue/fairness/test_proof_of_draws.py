@@ -45,7 +45,7 @@ def test_a_draw_of_the_system_verifies_at_every_step(
     drawer = lobby_draw.DrawWorker(database_url())
     steps = 0
     try:
-        while drawer.run_once():
+        while drawer.advance():
             steps += 1
             if steps == 1:
                 # The digest was published before the beacon's round.

@@ -16,7 +16,7 @@ from django.core.management import CommandError, call_command
 from apps.kernel import clock
 from apps.queue import proofs
 from apps.queue.beacon_chains import CHAINED, DEFAULT_NETWORK, QUICKNET
-from apps.queue.lobby import beacon, lobby
+from apps.queue.lobby import beacon, beacon_fetches, lobby
 from apps.queue.lobby import draw as lobby_draw
 from apps.queue.models import Draw, RoomAct
 from tests.support.databases import database_url
@@ -314,14 +314,57 @@ def test_a_failing_source_is_retried_until_it_responds(source: Source, monkeypat
     source.respond = responding_with(b"busy", 503)
     drawer = lobby_draw.DrawWorker(database_url())
     try:
-        assert drawer.run_once() is False
-        assert drawer.run_once() is False
+        drawer.run_until_idle()
+        drawer.run_until_idle()
         assert len(source.requested) == 1  # No second request in a row: there is a pause.
-        drawer._next_fetch_at.clear()
+        monkeypatch.setattr(beacon_fetches, "PAUSE_SECONDS", 0)
+        drawer._beacon_fetches.close()
         source.respond = responding_with(GOOD)
         drawer.run_until_idle()
     finally:
         drawer.close()
+    assert draw_of(event).is_operator_proof is True
+
+
+@in_database
+def test_draws_that_name_one_round_fetch_it_once_and_a_slow_source_delays_no_other(source: Source) -> None:
+    """Before: each draw had a request of its own, one after the other, in the loop that advances all draws."""
+    named = [make_lobby(f"named-{number}", entrants=1)[0] for number in range(3)]
+    published_at = clock.now() - timedelta(minutes=2)
+    for event in [close_lobby_with_round_ahead(event, source) for event in named]:
+        publish_round(event, source)
+        commit_to_beacon(event, source.address, ROUND, published_at)
+    other = close_lobby(make_lobby("other", entrants=2)[0])
+    reached, going_on = threading.Event(), threading.Event()
+
+    def respond_late(handler: BaseHTTPRequestHandler) -> None:
+        reached.set()
+        going_on.wait(beacon.FETCH_MS_MAX / 1_000)
+        responding_with(GOOD)(handler)
+
+    source.respond = respond_late
+    drawer = lobby_draw.DrawWorker(database_url())
+    try:
+        while drawer.run_once():
+            pass
+        assert reached.wait(beacon.FETCH_MS_MAX / 1_000)
+        assert draw_of(other).numbered_at is not None, "while the source has not responded"
+        assert [draw_of(event).revealed_at for event in named] == [None] * 3
+        going_on.set()
+        drawer.run_until_idle()
+    finally:
+        drawer.close()
+    assert [draw_of(event).is_operator_proof for event in named] == [True] * 3
+    assert len(source.requested) == 1
+    assert_audit_clean()
+
+
+@in_database
+def test_after_the_deadline_the_value_is_asked_for_once_before_the_draw_goes_on(source: Source) -> None:
+    """As after an outage of our own: the beacon has the value."""
+    event, _ = make_lobby(entrants=2)
+    publish_round(close_lobby_with_round_ahead(event, source), source, reveal_by=clock.now() - timedelta(seconds=1))
+    draw_all()
     assert draw_of(event).is_operator_proof is True
 
 
