@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 BURST_SECONDS = 0.5
 """The budget holds at most what the rate allows in this time, but at least one admission."""
+LATE_SECONDS_MAX = 2.0
+"""After a late tick it holds what the rate allows for the time since the tick before, up to this time: while ticks are
+late, because many rooms are in use, each room still has its rate."""
 RETURN_SECONDS = 900
 """A visitor who missed their turn can return with the old number for this time after the claim time."""
 BUSY_GRACE_SECONDS = 5
@@ -50,9 +53,9 @@ _record_batch = sql.load(_PACKAGE, "record_batch")
 _rooms_to_tick = sql.load(_PACKAGE, "rooms_to_tick")
 
 
-def burst(rate_per_second: float) -> float:
-    """Return the budget's maximum."""
-    return max(1.0, rate_per_second * BURST_SECONDS)
+def burst(rate_per_second: float, passed_seconds: float = 0) -> float:
+    """Return the budget's maximum, this time after the tick before."""
+    return max(1.0, rate_per_second * max(BURST_SECONDS, min(passed_seconds, LATE_SECONDS_MAX)))
 
 
 def refill(room: Room, now: datetime) -> None:
@@ -60,12 +63,11 @@ def refill(room: Room, now: datetime) -> None:
 
     Changes the locked room; the caller saves it.
     """
-    most = burst(room.rate)
     if room.ticked_at is None:
-        room.budget = most
+        room.budget = burst(room.rate)
     else:
         passed = max(0.0, (now - room.ticked_at).total_seconds())
-        room.budget = min(most, room.budget + passed * room.rate)
+        room.budget = min(burst(room.rate, passed), room.budget + passed * room.rate)
         if now > room.ticked_at - timedelta(seconds=CLOCK_BACK_SECONDS):
             now = max(now, room.ticked_at)  # No time is counted twice.
         # If the clock was set back, count from the new time: otherwise no visitor would be admitted until the old time.

@@ -253,7 +253,7 @@ def test_there_is_one_change_per_step_for_any_leader(event: EventView) -> None:
 def test_elapsed_time_is_counted_at_the_old_rate(event: EventView) -> None:
     WaitingRoom.objects.update(ticked_at=clock.now() - timedelta(seconds=60), budget=0)
     assert rate_control.step_rate(event.id, EPOCH, ILL)
-    assert room().budget == 25, "half a second of the rate before"
+    assert room().budget == 100, "two seconds of the rate before"
 
 
 @pytest.mark.parametrize("state", ["closed", "paused", "drained", "off", "lobby"])

@@ -112,19 +112,25 @@ def test_a_tick_admits_what_the_rate_has_allowed_and_carries_the_fraction() -> N
     for tenths, whole in ((2.5, 2), (5, 5), (7.5, 5)):
         admission.refill(locked, start + timedelta(seconds=tenths / 10))
         assert int(locked.budget) == whole
-    # Half a second's worth and no more, however long no visitor was admitted.
-    admission.refill(locked, start + timedelta(hours=1))
+    # A late tick has what the rate allows for the whole time since the tick before.
+    admission.refill(locked, start + timedelta(seconds=2.25))
+    assert locked.budget == 15
+    # Half a second's worth and no more, however long no visitor was admitted while ticks were in time.
+    admission.refill(locked, start + timedelta(seconds=2.5))
     assert locked.budget == 5
-    assert tick(event, seconds=3600) == 5
+    # Two seconds' worth and no more, however late a tick is.
+    admission.refill(locked, start + timedelta(hours=1))
+    assert locked.budget == 20
+    assert tick(event, seconds=3600) == 20
     assert tick(event, seconds=0) == 0
-    assert statuses(event) == ["ready"] * 5 + ["waiting"] * 25
+    assert statuses(event) == ["ready"] * 20 + ["waiting"] * 10
     assert_audit_clean()
 
 
 def test_a_slow_rate_admits_one_at_a_time() -> None:
     event = make_room(rate=1, active=100)
     join_waiting_entries(event, 3)
-    assert [tick(event), tick(event, seconds=0), tick(event)] == [1, 0, 1]
+    assert [tick(event), tick(event, seconds=0), tick(event, seconds=1)] == [1, 0, 1]
 
 
 def test_the_cap_counts_admitted_visitors_who_have_not_arrived_yet(event: EventView) -> None:
