@@ -147,7 +147,7 @@ class NewEventForm(forms.Form):
         last = Event.objects.filter(organizer__in=organizers).select_related("venue").order_by("-created_at").first()
         may_add_venue = user.has_perm("events.add_venue")
         rows = list(offered_venues(allowed, self.data.get("venue")))
-        venues = [(str(row.pk), f"{row.name}, {row.city}" if row.city else row.name) for row in rows]
+        venues = [(str(row.pk), _venue_label(row)) for row in rows]
         offered = [*([(NEW, "A new venue")] if may_add_venue else []), *venues]
         # Several venues have no default: a show must not be published at one that was not chosen.
         self.initial["venue"] = venues[0][0] if len(venues) == 1 else "" if venues else NEW
@@ -327,18 +327,26 @@ class NewEventForm(forms.Form):
             self.add_error("timezone", "Choose the time zone of the venue.")
         found = Venue.objects.filter(name=name).first() if name else None
         if found is not None:
-            self._choose_venue_of_name(data, found)
+            self._offer_venue_of_name(found)
 
-    def _choose_venue_of_name(self, data: dict[str, Any], found: Venue) -> None:
-        """Take the venue whose name was entered as that of a new one, if the form does not list it."""
+    def _offer_venue_of_name(self, found: Venue) -> None:
+        """Refuse a new venue with the name of another one, and offer that one, which the form may not list. It may be
+        in another town, so it is not taken without a choice."""
         field = self.fields["venue"]
         assert isinstance(field, forms.ChoiceField)
-        if field.valid_value(str(found.pk)):
-            self.add_error("new_venue", "There is a venue of this name: choose it above.")
-        elif data.get("timezone") == found.timezone:
-            data["venue"] = str(found.pk)
-        elif data.get("timezone"):
-            self.add_error("timezone", f"There is a venue of this name in the time zone {found.timezone}: choose this.")
+        if not field.valid_value(str(found.pk)):
+            listed = field.widget.choices
+            self._set_choices("venue", [*listed, (str(found.pk), _venue_label(found))])
+            field.widget.zones = {**field.widget.zones, str(found.pk): found.timezone}
+        where = ", ".join(part for part in (found.name, found.address, found.city) if part)
+        self.add_error(
+            "new_venue",
+            f"There is a venue of this name: {where}. Choose it above, or add the town to the name of yours.",
+        )
+
+
+def _venue_label(venue: Venue) -> str:
+    return f"{venue.name}, {venue.city}" if venue.city else venue.name
 
 
 def suggest_start(timezone: str) -> str:

@@ -107,7 +107,7 @@ def test_names_that_are_taken_get_a_number_and_a_known_venue_is_chosen(staff: Cl
     assert Event.objects.filter(slug="lear-2", venue=venue).exists()
     refused = staff.post(ADD, fields(new_venue=venue.name))
     assert refused.status_code == 400
-    assert "choose it above" in refused.content.decode()
+    assert "Choose it above" in refused.content.decode()
     assert Venue.objects.count() == 1
 
 

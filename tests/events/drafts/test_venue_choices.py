@@ -72,14 +72,19 @@ def test_a_draft_keeps_a_venue_that_its_form_would_not_offer(member: Client, hal
     assert page.count(">A 0") == 9
 
 
-def test_a_new_venue_of_a_known_name_is_that_venue_if_the_form_does_not_list_it(member: Client, hall: Venue) -> None:
+def test_a_new_venue_of_a_known_name_is_refused_and_the_known_one_is_offered(member: Client, hall: Venue) -> None:
+    """The known one may be in another town: it is not taken without a choice, whatever the form lists."""
     last = last_venue()
-    refused = member.post("/admin/events/event/add/", fields(new_venue=last.name, timezone="Europe/Berlin"))
-    assert "in the time zone Europe/London" in refused.content.decode()
-    assert member.post("/admin/events/event/add/", fields(new_venue=last.name)).status_code == 302
+    Venue.objects.filter(pk=last.pk).update(city="Birmingham", address="1 Broad Street")
+    given = fields(new_venue=last.name, city="Leeds", address="5 Park Row")
+    page = member.post("/admin/events/event/add/", given).content.decode()
+    assert f"There is a venue of this name: {last.name}, 1 Broad Street, Birmingham." in page
+    assert f'<option value="{last.pk}" data-zone="Europe/London"' in page
+    assert not Event.objects.filter(name="Othello").exists()
+    assert member.post("/admin/events/event/add/", fields(venue=last.pk)).status_code == 302
     assert Event.objects.get(name="Othello").venue == last
-    refused = member.post("/admin/events/event/add/", fields(new_venue=hall.name))
-    assert "choose it above" in refused.content.decode()
+    refused = member.post("/admin/events/event/add/", fields(new_venue=hall.name)).content.decode()
+    assert f"There is a venue of this name: {hall.name}" in refused
     assert Venue.objects.count() == MANY + 1
 
 
