@@ -111,6 +111,18 @@ def send_cancellation_notice(message: Message) -> None:
     )
 
 
+def find_standing_order(order_id: UUID) -> OrderView | None:
+    """Return the order that a mail about the event names: this one, or if it does not stand any more, the buyer's
+    earliest other one of the event with the same address; None without any. Raises OrderNotFound."""
+    order = get_order(order_id)
+    if order.is_standing:
+        return order
+    buyer = Order.objects.filter(pk=order_id).values("buyer")
+    others = Order.objects.filter(event=order.event.id, email=order.email, buyer__in=buyer, status__in=Order.STANDING)
+    other_id = others.order_by("placed_at", "pk").values_list("pk", flat=True).first()
+    return None if other_id is None else get_order(other_id)
+
+
 def send_reminder(order: OrderView, text: str) -> None:
     """Mail the buyer the organizer's reminder. Raises RetryLater, as `send_within_cap` does."""
     _send(order, f"Reminder: {order.event.name}", "reminder", is_of_staff=True, text=text)

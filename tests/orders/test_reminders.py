@@ -1,4 +1,4 @@
-"""Reminders to the buyers of an event: batches of messages, each address once."""
+"""Reminders to the buyers of an event: batches of messages, each buyer once."""
 
 import uuid
 
@@ -12,9 +12,10 @@ from apps.kernel.db import transactions
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import topics
-from apps.orders.models import Reminder
+from apps.orders.cancellation import order_cancellation
+from apps.orders.models import Order, Reminder
 from apps.orders.scheduled_tasks import reminders
-from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.factories import assert_audit_clean, hold, join, make_event
 from tests.support.orders.sale import buy, deliver_outbox
 from tests.support.races import rival_at, storm, values
 
@@ -28,7 +29,8 @@ def event(monkeypatch: pytest.MonkeyPatch) -> events.EventView:
     """An event with three buyers, one of them with two orders, and a reminder in batches of two that has begun."""
     event = make_event()
     for number, name in enumerate("abca", start=1):
-        buy(hold(event, seats=[f"hall-A-{number}"]), email=f"{name}@example.org")
+        entry = join(event, visitor_id=f"visitor-{name}")
+        buy(hold(event, entry, seats=[f"hall-A-{number}"]), email=f"{name}@example.org")
     mail.outbox.clear()
     monkeypatch.setattr(reminders, "BATCH_MAX", 2)
     with transactions.write():
@@ -54,6 +56,29 @@ def test_each_address_gets_one_mail_however_often_a_batch_is_delivered() -> None
     deliver_outbox()
     assert sorted(sent.to[0] for sent in mail.outbox) == [f"{name}@example.org" for name in "abc"]
     assert_audit_clean()
+
+
+def test_an_address_with_orders_of_several_buyers_gets_a_mail_for_each() -> None:
+    """A stranger can order with any address, and return the ticket again."""
+    event = make_event()
+    for number in (1, 2):
+        buy(hold(event, seats=[f"hall-A-{number}"]))
+    with transactions.write():
+        assert reminders.begin_reminder(RUN, event.id, "Bring your ticket.") == 2
+    reminders.continue_reminder(batch(0))
+    assert written() == 2
+
+
+@pytest.mark.usefixtures("event")
+def test_a_buyer_who_has_returned_one_of_two_orders_is_reminded_of_the_other() -> None:
+    reminders.continue_reminder(batch(0))
+    reminders.continue_reminder(batch(1))
+    first, second = Order.objects.filter(email="a@example.org").order_by("placed_at")
+    order_cancellation.refund_order(first.pk, "staff:1")
+    deliver_outbox()
+    (sent,) = [sent for sent in mail.outbox if sent.to == [second.email] and sent.subject.startswith("Reminder")]
+    assert second.number in sent.body
+    assert first.number not in sent.body
 
 
 def naive_batch(event: events.EventView) -> None:

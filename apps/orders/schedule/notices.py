@@ -1,8 +1,8 @@
 """Mails about a changed date: one to each buyer and each recipient of a ticket, in batches, through the outbox.
 
-A batch locks the notice, and writes the mails' rows and their messages in one transaction. An address that has a row
-gets no other one, so a batch that is delivered twice, or a worker that is killed, adds no mail. Orders whose seats were
-reserved before the change may be paid after it, so the batches go on until none of them is open.
+A batch locks the notice, and writes the mails' rows and their messages in one transaction. A buyer whose address has a
+row gets no other one, so a batch that is delivered twice, or a worker that is killed, adds no mail. Orders whose seats
+were reserved before the change may be paid after it, so the batches go on until none of them is open.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from apps.kernel.outbox.facade import Message
 from apps.orders import access, mail, topics
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.models import ScheduleMail, ScheduleNotice, Ticket
-from apps.orders.selectors import OrderView, get_order, get_ticket
+from apps.orders.selectors import OrderView, get_ticket
 from apps.orders.tickets import ics, ticket_pdf
 from apps.reservations import facade as reservations
 
@@ -111,12 +111,12 @@ def _publish_continuation(change_id: int, delay: timedelta = timedelta()) -> Non
 
 
 def send_notice(message: Message) -> None:
-    """Outbox handler: mail the new date, once, unless the tickets have been returned or the event was canceled."""
+    """Outbox handler: mail the new date, once, unless all tickets have been returned or the event was canceled."""
     row = ScheduleMail.objects.select_related("notice__change").filter(pk=message.body["mail"]).first()
     if row is None or row.sent_at is not None:
         return
     event = events.get_event_by_id(row.notice.event_id)
-    order = get_order(row.order_id) if row.order_id is not None else None
+    order = mail.find_standing_order(row.order_id) if row.order_id is not None else None
     address = _address(row, order)
     if address and event.status == "published":
         mail.send_of_staff(address, event.organizer_id, lambda: _send(row, event, order, address))
@@ -125,10 +125,9 @@ def send_notice(message: Message) -> None:
 
 def _address(row: ScheduleMail, order: OrderView | None) -> str:
     """Return the present address of the buyer or recipient; empty without a valid ticket."""
-    if order is not None:
-        return order.email if order.is_standing else ""
     transfer = row.transfer
-    assert transfer is not None
+    if transfer is None:
+        return order.email if order is not None else ""
     return transfer.email if Ticket.objects.filter(transfer=transfer, voided_at=None).exists() else ""
 
 

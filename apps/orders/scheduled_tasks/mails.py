@@ -15,7 +15,6 @@ from apps.kernel.outbox.facade import Message
 from apps.orders import mail
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.dashboard import figures
-from apps.orders.selectors import get_order
 
 logger = logging.getLogger(__name__)
 
@@ -23,9 +22,9 @@ MAY_SEE_FIGURES = "orders.view_order"
 
 
 def send_reminder(message: Message) -> None:
-    """Mail the buyer the organizer's reminder, unless the tickets were returned meanwhile."""
-    order = get_order(UUID(message.body["order"]))
-    if order.is_standing and order.valid_tickets:
+    """Mail the buyer the organizer's reminder, unless all tickets were returned meanwhile."""
+    order = mail.find_standing_order(UUID(message.body["order"]))
+    if order is not None and order.valid_tickets:
         mail.send_reminder(order, message.body["text"])
 
 

@@ -1,4 +1,4 @@
-"""Reminders to the buyers of an event: one mail to each address, in batches, through the outbox.
+"""Reminders to the buyers of an event: one mail to each buyer and address, in batches, through the outbox.
 
 A batch locks the reminder, and writes the messages of the mails with its new position in one transaction. It names its
 number, so one that is delivered twice, or again after its worker was killed, writes nothing. The next batch waits while
@@ -24,13 +24,14 @@ _orders_to_remind = sql.load("apps.orders", "orders_to_remind")
 
 
 def begin_reminder(run_id: int, event_id: int, text: str) -> int:
-    """Write the reminder and the message of its first batch; return how many addresses get it, as of now. Joins the
+    """Write the reminder and the message of its first batch; return how many mails it will send, as of now. Joins the
     transaction of the run."""
     transactions.require_transaction()
-    addresses = Order.objects.filter(event_id=event_id, status__in=Order.STANDING).values("email").distinct().count()
+    recipients = Order.objects.filter(event_id=event_id, status__in=Order.STANDING).values("email", "buyer").distinct()
+    count = recipients.count()
     Reminder.objects.create(run=run_id, event_id=event_id, text=text, at=clock.now())
     _publish_continuation(run_id, 0)
-    return addresses
+    return count
 
 
 def continue_reminder(message: Message) -> None:

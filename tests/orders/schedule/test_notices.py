@@ -23,7 +23,7 @@ from apps.kernel.http import problems
 from apps.kernel.outbox.facade import Message
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import access, return_quotes
-from apps.orders.cancellation import event_cancellation
+from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.errors import ReturnNotAllowed
 from apps.orders.models import Order, ReturnPolicy, ScheduleMail, ScheduleNotice, Ticket
 from apps.orders.payments.providers import sandbox
@@ -32,7 +32,7 @@ from apps.orders.schedule import notices
 from apps.orders.selectors import get_order
 from apps.orders.staff.buyer_correction import correct_buyer
 from tests.support.events.factories import in_days
-from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.factories import assert_audit_clean, hold, join, make_event
 from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox, late_webhook, place_order, receive_webhook
 from tests.support.orders.transfers import FRIEND, accepted, allow_transfers
 from tests.support.races import rival_at, storm, values
@@ -65,8 +65,8 @@ def continuation(change_id: int) -> Message:
 
 def test_each_buyer_gets_one_mail_however_many_orders_and_deliveries_there_are() -> None:
     event = make_event(timezone="Europe/Berlin")
-    for seat, email in (("A-1", "a@example.org"), ("A-2", "a@example.org"), ("B-1", "b@example.org")):
-        buy(hold(event, seats=[f"hall-{seat}"]), email=email)
+    for seat, name in (("A-1", "a"), ("A-2", "a"), ("B-1", "b")):
+        buy(hold(event, join(event, visitor_id=f"visitor-{name}"), seats=[f"hall-{seat}"]), email=f"{name}@example.org")
     change_id = move(event, message="It rains.")
     deliver_outbox()
     assert sorted(sent.to[0] for sent in new_dates()) == ["a@example.org", "b@example.org"]
@@ -85,6 +85,30 @@ def test_each_buyer_gets_one_mail_however_many_orders_and_deliveries_there_are()
     end_waiting(change_id)
     notices.continue_notice(continuation(change_id))
     assert ScheduleNotice.objects.get().finished_at is not None
+
+
+def test_an_order_of_a_stranger_with_the_address_does_not_stand_for_the_buyers_own() -> None:
+    event = make_event()
+    strangers, own = (buy(hold(event, seats=[f"hall-A-{number}"])) for number in (1, 2))
+    move(event)
+    order_cancellation.refund_order(strangers.pk, "staff:1")
+    deliver_outbox()
+    (sent,) = new_dates()
+    assert access.link_key(own.pk) in sent.body
+
+
+def test_a_buyer_who_has_returned_one_of_two_orders_gets_the_notice_for_the_other() -> None:
+    event = make_event()
+    first, second = (
+        buy(hold(event, join(event, visitor_id="visitor-a"), seats=[f"hall-A-{number}"])) for number in (1, 2)
+    )
+    change_id = move(event)
+    notices.continue_notice(continuation(change_id))
+    assert [row.order_id for row in ScheduleMail.objects.all()] == [first.pk]
+    order_cancellation.refund_order(first.pk, "staff:1")
+    deliver_outbox()
+    (sent,) = new_dates()
+    assert access.link_key(second.pk) in sent.body
 
 
 def test_a_second_change_is_another_mail_with_its_own_dates() -> None:
@@ -152,7 +176,7 @@ def test_control_batches_without_the_lock_of_the_notice_find_the_same_orders() -
 def test_batches_that_run_at_once_mail_each_address_once() -> None:
     event = make_event()
     for number in (1, 2, 3):
-        buy(hold(event, seats=[f"hall-A-{number}"]))
+        buy(hold(event, join(event, visitor_id="visitor-a"), seats=[f"hall-A-{number}"]))
     change_id = move(event)
     values(storm(6, lambda _: notices.continue_notice(continuation(change_id))))
     deliver_outbox()
