@@ -51,6 +51,8 @@ WHOLE_LATE_SECONDS = 24 * 3_600
 
 CHANGES_MAX = 50_000
 """Changes that one audit of changes reads; those of later transactions are left for the next one."""
+REPEATS_MAX = 8
+"""While breaches stand, each further audit reads so many changes more, up to this many times as many."""
 CATCH_UP_SECONDS = 30.0
 """While changes are left, audits follow each other for this long."""
 LAST = 2**63 - 1
@@ -351,7 +353,8 @@ def run_and_record(rest: Callable[[float], None] = no_rest) -> AuditRun:
 
 def run_on_changes_and_record() -> AuditRun:
     """Check what has changed since the last audit of changes, and store the result. After more than CHANGES_MAX changes
-    only the first ones are checked, and the result says so.
+    only the first ones are checked, and the result says so. While breaches stand, the same changes are checked again
+    and more with each audit, so that they do not hide what happens later.
 
     The first one, and the first after the database was restored into another cluster (whose transactions are counted
     anew), only sets the horizon: an audit of everything that begins later finds what was before.
@@ -359,16 +362,23 @@ def run_on_changes_and_record() -> AuditRun:
     cluster, horizon, next_id = _read_horizon()
     before = AuditRun.objects.filter(scope=AuditRun.Scope.CHANGES, cluster=cluster, horizon__lte=next_id).first()
     since = horizon if before is None or before.horizon is None else before.horizon
-    until = min([max(find_end(since, CHANGES_MAX), since + 1) for find_end in _ends], default=LAST)
+    limit = CHANGES_MAX * min(1 + _count_breached(cluster, since), REPEATS_MAX)
+    until = min([max(find_end(since, limit), since + 1) for find_end in _ends], default=LAST)
     result = audit(since=since, until=until)
     reached = min(horizon, until) if result.is_clean else since
     result.cluster, result.horizon = cluster, reached
     if until < LAST:
-        left = f"there are more than {CHANGES_MAX:,}; the next audit goes on with transaction {reached}"
+        left = f"there are more than {limit:,}; the next audit goes on with transaction {reached}"
         result.report += report([Finding("all", _ALL_READ, unchecked=left)])
     for forget in _forgets:
         forget(reached)
     return _store(result)
+
+
+def _count_breached(cluster: int, since: int) -> int:
+    """Return how many audits of the changes from this transaction on have found breaches."""
+    runs = AuditRun.objects.filter(scope=AuditRun.Scope.CHANGES, cluster=cluster, horizon=since)
+    return runs.filter(breach_count__gt=0).count()
 
 
 def catch_up() -> AuditRun:

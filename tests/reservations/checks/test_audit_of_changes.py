@@ -195,6 +195,26 @@ def test_more_changes_than_one_audit_reads_are_left_for_the_next_ones(
     wait_until(is_found, "the breach is found")
 
 
+def test_a_breach_that_stands_does_not_hide_later_changes(
+    event: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(event, seats=["hall-A-1"])
+    audit_until_all_is_checked()
+    first = hold(event, seats=["hall-B-1"])
+    ReservationLine.objects.filter(reservation_id=first.id).update(live=False)
+    monkeypatch.setattr(auditor, "CHANGES_MAX", 3)
+    for _ in range(4):
+        hold(event, ga_section="floor", ga_quantity=1)
+    last = hold(event, seats=["hall-B-2"])
+    ReservationLine.objects.filter(reservation_id=last.id).update(live=False)
+
+    def are_found() -> bool:
+        lines = str([found["breaches"] for found in auditor.catch_up().report])
+        return str(first.id) in lines and str(last.id) in lines
+
+    wait_until(are_found, "both breaches are found")
+
+
 def test_an_audit_reads_a_transaction_whole_however_many_changes_it_has(
     event: events.EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
