@@ -146,7 +146,10 @@ def _check_limits(code: PromoCode, offer: Offer, bill: events.Bill, buyer: str, 
         raise CodeUsedUp
     cap = code.uses_per_buyer_max
     if cap is not None:
-        own = Q(buyer=buyer) | Q(email=email) if email else Q(buyer=buyer)
+        own = Q(buyer=buyer)
+        if email:
+            # Unpaid orders of others do not count: any visitor can type any address.
+            own |= Q(email=email, order__status__in=Order.STANDING)
         if code.uses.filter(own, released_at=None).count() >= cap:
             raise CodeLimitReached(cap=cap)
 

@@ -133,6 +133,16 @@ def test_a_code_of_another_event_is_unknown(concert) -> None:
         place_order(seat(concert), code="HALFPRICE")
 
 
+def test_an_unpaid_order_of_a_stranger_uses_up_no_code_of_the_address(concert) -> None:
+    make_code(concert, uses_per_buyer_max=1)
+    declined = buy(seat(concert, 1), sandbox.DECLINES, code="HALFPRICE")
+    assert declined.status == Order.Status.PLACED
+    assert buy(seat(concert, 2), code="HALFPRICE").total_minor == HALF
+    with pytest.raises(CodeLimitReached):
+        place_order(seat(concert, 3), code="HALFPRICE")
+    assert_audit_clean()
+
+
 def test_the_limit_per_buyer_counts_by_browser_and_by_address(concert) -> None:
     make_code(concert, uses_per_buyer_max=1)
     entry = join(concert, visitor_id="a-browser-that-buys-twice")
