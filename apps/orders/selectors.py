@@ -411,11 +411,16 @@ def list_orders(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderVi
 
 
 def list_orders_of_address(email: str, now: datetime, limit: int) -> list[OrderView]:
-    """Return up to `limit` orders with this normalized address: first the valid ones of events to come, then the
-    newest. Orders that another person has placed with the address come last. Their invoices, refunds and
-    return terms are not loaded."""
+    """Return up to `limit` orders with this normalized address: first the valid ones of events to come, those that were
+    paid for before free ones, then other valid ones, then the newest. Their invoices, refunds and return terms are not
+    loaded. A stranger can place any number of free orders with the address."""
     is_to_come = Q(status__in=Order.STANDING, event__starts_at__gte=now - timedelta(days=1))
-    rank = Case(When(is_to_come, then=0), When(status__in=Order.STANDING, then=1), default=2)
+    rank = Case(
+        When(is_to_come, total_minor__gt=0, then=0),
+        When(is_to_come, then=1),
+        When(status__in=Order.STANDING, then=2),
+        default=3,
+    )
     return _views(list(Order.objects.filter(email=email).order_by(rank, "-placed_at")[:limit]), is_whole=False)
 
 

@@ -14,13 +14,13 @@ from apps.kernel import clock, rate_limits
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import access, topics
 from apps.orders.lookup import order_lookup
-from apps.orders.models import OrderHistoryEntry, ReturnPolicy, TicketTransfer, TransferPolicy
+from apps.orders.models import Order, OrderHistoryEntry, ReturnPolicy, TicketTransfer, TransferPolicy
 from apps.orders.payments.providers import sandbox
 from apps.orders.staff.buyer_correction import correct_buyer
 from apps.orders.transfers import transfers
 from tests.support.api_client import Api, assert_problem
 from tests.support.factories import hold
-from tests.support.orders.sale import EMAIL, buy, deliver_outbox, place_order
+from tests.support.orders.sale import EMAIL, buy, deliver_outbox, make_code, place_order
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FIND = "/orders/find"
@@ -134,6 +134,19 @@ def test_valid_orders_of_events_to_come_are_first(concert: events.EventView, mon
     (message,) = delivered()
     assert [link.split("/")[2] for link in links_in(message)] == [str(valid.pk)]
     assert "older orders" in message.body
+
+
+def test_orders_that_were_paid_for_are_before_free_ones(concert: events.EventView, monkeypatch: Any) -> None:
+    """A stranger can place any number of free orders with the address."""
+    monkeypatch.setattr(order_lookup, "ORDERS_MAX", 1)
+    paid = buy(hold(concert, seats=["hall-A-1"]))
+    make_code(concert, code="FREE", rate=10_000)
+    free = buy(hold(concert, seats=["hall-A-2"]), code="FREE")
+    assert (free.total_minor, free.status) == (0, Order.Status.CONFIRMED)
+    deliver_outbox()
+    ask(EMAIL)
+    (message,) = delivered()
+    assert [link.split("/")[2] for link in links_in(message)] == [str(paid.pk)]
 
 
 @pytest.mark.slow
