@@ -4,11 +4,14 @@ import getpass
 import os
 from argparse import ArgumentParser
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
 from django.core.management.base import CommandError
 from django.utils.dateparse import parse_datetime
+
+_OFFSET_MAX = timedelta(hours=14)
+_YEARS = range(2000, 2200)
 
 
 def report_errors_in_one_line(parser: ArgumentParser) -> None:
@@ -81,7 +84,8 @@ def parse_moment(text: str | None, what: str) -> datetime | None:
         time = parse_datetime(text)
     except ValueError:
         time = None
-    if time is None or time.tzinfo is None:
+    offset = None if time is None else time.utcoffset()
+    if time is None or offset is None or abs(offset) > _OFFSET_MAX or time.year not in _YEARS:
         raise CommandError(f"{what} {text[:80]!r} must be a time with its offset, such as 2027-03-01T10:00+01:00")
     return time
 

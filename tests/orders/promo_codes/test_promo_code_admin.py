@@ -134,6 +134,8 @@ def test_the_command_accepts_every_term(concert) -> None:
         ["--count", "1", "--percent", "100", "--valid-from", "2027-03-01"],
         ["--count", "1", "--percent", "100", "--valid-from", "2027-13-01T10:00+01:00"],
         ["--count", "1", "--percent", "100", "--valid-from", "2027-03-02T10:00Z", "--valid-until", "2027-03-01T10:00Z"],
+        ["--count", "1", "--percent", "100", "--valid-until", "0001-01-01T00:00-23:59"],
+        ["--count", "1", "--percent", "100", "--valid-until", "2027-03-01T10:00-23:59"],
         ["--count", "1", "--percent", "100", "--note", "a\0b"],
     ],
 )
