@@ -35,7 +35,8 @@ logger = logging.getLogger(__name__)
 STAFF_MAX = 20
 """Maximum number of recipients of a dispute notice."""
 CONFIRMATIONS_SHARE = 0.25
-"""The part of a recipient's cap that confirmation mails may use: anyone with the order's link can request them."""
+"""The cap of confirmation mails, as a part of the recipient's cap. They have one of their own: anyone with the order's
+link can request them, and orders of strangers with the address do not delay them."""
 FAILURES_SHARE = 0.25
 """The part of a recipient's cap that notices of failed orders may use: an order with any address can fail."""
 OWNER_SHARE = 0.25
@@ -137,6 +138,7 @@ def send_confirmation(message: Message) -> None:
             f"Confirm your order {order.number}",
             "confirm",
             share=CONFIRMATIONS_SHARE,
+            sender="confirmation",
             confirmation_url=access.confirmation_url(order.id, order.link_version),
             minutes=access.CONFIRMATION_MINUTES,
         )
@@ -209,7 +211,7 @@ def _dispute_recipients(organizer_id: int) -> list[str]:
 
 def _send(
     order: OrderView, subject: str, template: str, draw_files: Callable[[], _Files] = tuple, *, share: float = 1,
-    is_of_staff: bool = False, **more: Any,
+    sender: str = "", is_of_staff: bool = False, **more: Any,
 ) -> None:  # fmt: skip
     """Send the mail to the order's address. See `send_within_cap` and `send_of_staff`."""
 
@@ -219,7 +221,7 @@ def _send(
     if is_of_staff:
         send_of_staff(order.email, order.event.organizer_id, send)
     else:
-        send_within_cap(order.email, share, send)
+        send_within_cap(order.email, share, send, sender=sender)
 
 
 def send_of_staff(address: str, organizer_id: int, send: Callable[[], object]) -> None:

@@ -39,7 +39,8 @@ logger = logging.getLogger(__name__)
 ORDERS_MAX = 30
 TICKETS_MAX = 30
 SHARE = 0.25
-"""The part of a recipient's cap that these mails may use: anyone can request them for any address."""
+"""The cap of these mails, as a part of the recipient's cap. They have one of their own: anyone can request them for any
+address, and orders of strangers with the address do not delay them."""
 EMPTY_SHARE = 0.5
 """The part of the site's cap that mails without orders and tickets may use."""
 UNPAID_SHARE = 0.75
@@ -91,7 +92,7 @@ def send_order_list(message: Message) -> None:
     if wait:
         raise outbox.RetryLater(wait, "delayed: the site has sent its cap of lists of orders")
     try:
-        send_within_cap(email, SHARE, lambda: _send(email, found, received))
+        send_within_cap(email, SHARE, lambda: _send(email, found, received), sender=_KIND)
     except Exception:
         mail_caps.uncount_mail_of_site(_KIND)
         raise
