@@ -199,9 +199,10 @@ def tick(event_id: int, epoch: int) -> int:
 class DueRooms(NamedTuple):
     """The events whose rooms may need a tick."""
 
-    in_use: list[int]
-    """Those that have admitted visitors in the last LATELY_SECONDS."""
+    first: list[int]
+    """Those that are to open, that can admit a visitor now, or that have admitted any in the last LATELY_SECONDS."""
     others: list[int]
+    """Those that are full or sold out."""
 
 
 def due_rooms() -> DueRooms:
@@ -212,7 +213,9 @@ def due_rooms() -> DueRooms:
     to_open = {row[0] for row in rows if row[1] in (WaitingRoom.State.CLOSED, WaitingRoom.State.LOBBY)}
     selling = set(events.selling_event_ids()) if to_open else set()
     due = DueRooms([], [])
-    for event_id, _, is_due, is_in_use in rows:
-        if event_id not in to_open or is_due or event_id in selling:
-            (due.in_use if is_in_use else due.others).append(event_id)
+    for event_id, _, is_due, is_first in rows:
+        if event_id not in to_open:
+            (due.first if is_first else due.others).append(event_id)
+        elif is_due or event_id in selling:
+            due.first.append(event_id)
     return due

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 OTHERS_SECONDS = 0.1
-"""The part of a round for rooms that have not admitted visitors lately."""
+"""The part of a round for rooms that are full or sold out."""
 ROUND_SECONDS_MAX = 60.0
 """Far above the time limits of a round's statements: a longer round hangs."""
 SILENCE_MS_MAX = 1_500
@@ -74,19 +74,19 @@ class Gatekeeper:
         return 0
 
     def _tick_rooms(self, due: admission.DueRooms) -> int:
-        """Tick the rooms that have admitted visitors lately, and as many of the others as OTHERS_SECONDS allow, those
-        first that have waited longest; return how many visitors were admitted.
+        """Tick the rooms that can admit visitors, and as many of the others as OTHERS_SECONDS allow, those first that
+        have waited longest; return how many visitors were admitted.
 
-        The others cannot admit anyone for now, because they are full or sold out. Hundreds of them would make a round
-        so long that rooms in use lost a part of their rate.
+        The others are full or sold out. Hundreds of them would make a round so long that rooms in use lost a part of
+        their rate.
         """
-        admitted = sum(map(self._tick, due.in_use))
+        admitted = sum(map(self._tick, due.first))
         until = time.monotonic() + OTHERS_SECONDS
         for event_id in sorted(due.others, key=lambda event_id: self._ticked_at.get(event_id, 0.0)):
             admitted += self._tick(event_id)
             if time.monotonic() > until:
                 break
-        known = {*due.in_use, *due.others}
+        known = {*due.first, *due.others}
         self._ticked_at = {event_id: at for event_id, at in self._ticked_at.items() if event_id in known}
         return admitted
 

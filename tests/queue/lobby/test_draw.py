@@ -88,7 +88,7 @@ def test_a_lobby_opens_by_itself_and_not_before_its_time() -> None:
     assert admission.tick(event.id, EPOCH) == 0
     assert room_of(event).state == "closed"
     WaitingRoom.objects.update(lobby_opens_at=clock.now() - timedelta(seconds=1))
-    assert admission.due_rooms() == ([], [event.id])
+    assert admission.due_rooms() == ([event.id], [])
     assert admission.tick(event.id, EPOCH) == 0
     assert room_of(event).state == "lobby"
     assert admission.due_rooms() == ([], [])

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -18,7 +19,7 @@ from apps.queue.room import gatekeeper as gatekeepers
 from apps.queue.room.gatekeeper import Gatekeeper
 from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean
-from tests.support.queue.rooms import backdate_tick, join_waiting_entries, make_room, statuses
+from tests.support.queue.rooms import EPOCH, backdate_tick, join_waiting_entries, make_room, statuses, tick
 from tests.support.races import rival_connection
 from tests.support.servers import CHECKOUT
 from ticketing.devserver.ports import free_port
@@ -120,7 +121,7 @@ def make_full(event: EventView) -> None:
 def test_rooms_that_admit_no_visitor_take_a_small_part_of_a_round(
     pair: tuple[Gatekeeper, Gatekeeper], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They get it in turn, and a room in use is ticked in each round."""
+    """They get it in turn, and a room that can admit visitors is ticked in each round."""
     full = [make_room(f"full-{number}", venue=f"V{number}") for number in range(5)]
     used = make_room("used", venue="B", rate=4, active=100)
     for event in (*full, used):
@@ -138,8 +139,35 @@ def test_rooms_that_admit_no_visitor_take_a_small_part_of_a_round(
     assert ticked[::2] == [used.id] * 5
     assert sorted(ticked[1::2]) == sorted(event.id for event in full)
     WaitingRoom.objects.filter(event_id=full[0].id).update(active_max=3)
-    until(lambda: pair[0].run_once() >= 0 and "ready" in statuses(full[0]), "the first one admits visitors again")
+    pair[0].run_once()
+    assert statuses(full[0]).count("ready") == 3, "a room that can admit visitors again does not wait for its turn"
     assert_audit_clean()
+
+
+@pytest.mark.parametrize(
+    ("changes", "can_admit"),
+    [
+        ({}, True),
+        ({"active_max": 1}, False),
+        ({"active_max": 2}, True),
+        ({"supply_available": 0}, False),
+        ({"supply_available": 1}, False),
+        ({"supply_available": 2}, True),
+        ({"budget": 0, "rate_now": 0.0001}, False),
+        ({"ticked_at": None}, True),
+    ],
+)
+def test_rooms_that_can_admit_visitors_are_ticked_first(
+    event: EventView, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], can_admit: bool
+) -> None:
+    """One visitor is choosing, four wait. Each outcome is also what a tick then does."""
+    monkeypatch.setattr(admission, "LATELY_SECONDS", 0)
+    join_waiting_entries(event, 5)
+    WaitingRoom.objects.update(active_max=1)
+    assert tick(event) == 1
+    WaitingRoom.objects.update(**{"active_max": 3, "budget": 5, "supply_available": None} | changes)
+    assert admission.due_rooms() == (([event.id], []) if can_admit else ([], [event.id]))
+    assert (admission.tick(event.id, EPOCH) > 0) == can_admit
 
 
 def test_a_room_whose_lock_is_not_available_is_logged_once_and_once_on_recovery(

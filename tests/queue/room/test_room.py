@@ -69,7 +69,7 @@ def test_a_room_is_closed_until_the_on_sale_opens_and_then_opens_by_itself() -> 
     assert admission.tick(later.id, 1) == 0
     assert room().state == "closed"
     sold = make_room("sold", venue="B")
-    assert admission.due_rooms() == ([], [sold.id])
+    assert admission.due_rooms() == ([sold.id], [])
     admission.tick(sold.id, 1)
     assert WaitingRoom.objects.get(event_id=sold.id).state == "open"
     act = RoomAct.objects.get()
@@ -313,7 +313,7 @@ def test_a_paused_room_takes_joins_and_admits_no_visitor(event: EventView) -> No
 def test_a_room_that_is_switched_off_admits_every_visitor(event: EventView) -> None:
     join_waiting_entries(event, 8)
     operations.set_state(event.id, "off", who="staff")
-    assert admission.due_rooms() == ([], [event.id])
+    assert admission.due_rooms() == ([event.id], [])
     assert tick(event) == 8
     assert join(event).is_ready
     assert_audit_clean()

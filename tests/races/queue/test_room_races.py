@@ -159,7 +159,7 @@ def test_a_pause_during_a_tick_waits_for_it_and_then_applies(event: EventView) -
 
 def test_a_tick_that_waited_for_a_pause_admits_no_entry(event: EventView) -> None:
     join_waiting_entries(event, 9)
-    assert admission.due_rooms() == ([], [event.id])
+    assert admission.due_rooms() == ([event.id], [])
     with transaction.atomic():
         WaitingRoom.objects.update(state="paused")
         ticker = ConcurrentCall(lambda: admission.tick(event.id, EPOCH)).wait_until_blocked()
