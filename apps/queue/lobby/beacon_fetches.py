@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from apps.kernel.observability.repeated_errors import RepeatedErrors
 from apps.queue.lobby import beacon
 
-FETCHES_MAX = 4
-"""Requests at once."""
+FETCHES_MAX = 16
+"""Requests at once: rounds of other draws do not wait while a few are not answered."""
 KEPT_MAX = 100
 """Rounds whose values and pauses are remembered."""
 PAUSE_SECONDS = 2.0
@@ -52,12 +52,12 @@ class BeaconFetches:
     def _end(self, chosen: beacon.Round, fetch: Fetch, ended: Future[beacon.Signed]) -> None:
         failing = f"draw: round {chosen.number} of {chosen.source} cannot be fetched"
         fetch._running, fetch.has_ended = None, True
+        fetch._not_before = time.monotonic() + PAUSE_SECONDS
         try:
             fetch.signed = ended.result()
             self._repeated_errors.over(failing)
         except beacon.BeaconUnavailable as error:
             self._repeated_errors.record_failure(failing, error)
-            fetch._not_before = time.monotonic() + PAUSE_SECONDS
 
     def _forget_others(self) -> None:
         over = [chosen for chosen, fetch in self._fetches.items() if fetch._running is None]
