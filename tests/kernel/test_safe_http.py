@@ -3,6 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -104,23 +105,69 @@ def test_a_server_that_does_not_respond_in_time_is_abandoned(listener: WebhookRe
         post(listener.url, seconds_max=0.2)
 
 
-def test_a_closed_port_and_a_server_of_another_protocol_fail() -> None:
+@contextmanager
+def raw_server(*parts: bytes, keeps_open: threading.Event | None = None) -> Iterator[str]:
+    """Yield the URL of a server that reads one request, sends these parts, and closes the connection; with
+    `keeps_open` only after the event, or ten seconds."""
+
+    def answer() -> None:
+        connected, _ = server.accept()
+        with connected, suppress(OSError):  # The client may have closed the connection.
+            connected.recv(4_096)
+            for part in parts:
+                connected.sendall(part)
+            if keeps_open is not None:
+                keeps_open.wait(10)
+
     with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-
-        def answer() -> None:
-            wire, _ = server.accept()
-            with wire:
-                wire.recv(4_096)
-                wire.sendall(b"220 mail.example ESMTP\r\n")
-
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        with pytest.raises(RequestFailed):
-            post(f"http://127.0.0.1:{port}/")
-        thread.join(timeout=10)
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/"
+        thread.join(timeout=20)
+
+
+def test_a_closed_port_and_a_server_of_another_protocol_fail() -> None:
+    with raw_server(b"220 mail.example ESMTP\r\n") as url, pytest.raises(RequestFailed):
+        post(url)
     with pytest.raises(RequestFailed):
-        post(f"http://127.0.0.1:{port}/")
+        post(url)
+    with raw_server() as url, pytest.raises(RequestFailed):
+        post(url)
+
+
+NESTED_PARTS = b"".join(
+    b"Content-Type: multipart/mixed; boundary=b%d\r\r--b%d\r" % (number, number) for number in range(900)
+)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [b"A: " + b"x" * 60_000 + b"\r\n", b"X: y\r\n" * 10_000, NESTED_PARTS + b"\nX: " + b"\r" * 60_000 + b"\r\n"],
+    ids=["long", "many", "parts"],
+)
+def test_a_long_head_is_refused_before_it_is_parsed(headers: bytes) -> None:
+    """http.client parsed the last one as a mail of 900 nested parts, for seconds, whatever the deadline."""
+    with raw_server(b"HTTP/1.1 200 OK\r\n", headers, b"\r\n") as url, pytest.raises(RequestFailed):
+        post(url)
+
+
+def test_a_body_that_ends_early_or_at_the_deadline_is_returned_as_far_as_it_was_read() -> None:
+    with raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", b"four") as url:
+        assert post(url) == safe_http.Answer(200, b"four")
+    over = threading.Event()
+    with raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nfour", keeps_open=over) as url:
+        assert post(url, seconds_max=0.5) == safe_http.Answer(200, b"four", is_late=True)
+        over.set()
+
+
+def test_interim_responses_are_skipped() -> None:
+    with raw_server(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3, b"HTTP/1.1 204 No Content\r\n\r\n") as url:
+        assert post(url) == safe_http.Answer(204, b"")
+
+
+def test_a_chunked_body_is_read_up_to_the_limit() -> None:
+    with raw_server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n" * 1_000) as url:
+        assert post(url) == safe_http.Answer(200, b"x" * 10)
 
 
 def test_tls_is_verified(listener: WebhookReceiver) -> None:
