@@ -113,13 +113,18 @@ def send_cancellation_notice(message: Message) -> None:
 
 
 def find_standing_order(order_id: UUID) -> OrderView | None:
-    """Return the order that a mail about the event names: this one, or if it does not stand any more, the buyer's
-    earliest other one of the event with the same address; None without any. Raises OrderNotFound."""
+    """Return the order that a mail about the event names: this one, or if it does not stand any more, the earliest
+    other one of the event with the same address, of the same buyer or also free; None without any. Raises
+    OrderNotFound."""
     order = get_order(order_id)
     if order.is_standing:
         return order
-    buyer = Order.objects.filter(pk=order_id).values("buyer")
-    others = Order.objects.filter(event=order.event.id, email=order.email, buyer__in=buyer, status__in=Order.STANDING)
+    others = Order.objects.filter(event=order.event.id, email=order.email, status__in=Order.STANDING)
+    if order.total_minor:
+        buyer = Order.objects.filter(pk=order_id).values("buyer")
+        others = others.filter(total_minor__gt=0, buyer__in=buyer)
+    else:
+        others = others.filter(total_minor=0)
     other_id = others.order_by("placed_at", "pk").values_list("pk", flat=True).first()
     return None if other_id is None else get_order(other_id)
 
@@ -219,14 +224,16 @@ def _send(
         _send_counted(order, subject, template, draw_files(), more)
 
     if is_of_staff:
-        send_of_staff(order.email, order.event.organizer_id, send)
+        send_of_staff(order.email, order.event.organizer_id, send, is_paid=order.total_minor > 0)
     else:
         send_within_cap(order.email, share, send, sender=sender)
 
 
-def send_of_staff(address: str, organizer_id: int, send: Callable[[], object]) -> None:
-    """`send_within_cap` for a mail that the organizer's staff cause. It counts for a cap of the organizer."""
-    send_within_cap(address, STAFF_SHARE, send, sender=f"organizer {organizer_id}")
+def send_of_staff(address: str, organizer_id: int, send: Callable[[], object], *, is_paid: bool = True) -> None:
+    """`send_within_cap` for a mail that the organizer's staff cause. It counts for a cap of the organizer, of which
+    mails about free orders may use half: strangers can place any number of them with the address."""
+    share = STAFF_SHARE if is_paid else STAFF_SHARE / 2
+    send_within_cap(address, share, send, sender=f"organizer {organizer_id}")
 
 
 def send_within_cap(address: str, share: float, send: Callable[[], object], *, sender: str = "") -> None:

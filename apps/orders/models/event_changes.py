@@ -99,7 +99,7 @@ class ScheduleNotice(models.Model):
 
 class ScheduleMail(models.Model):
     """A mail of a notice, to the buyer of an order or to the recipient of a transferred ticket: one for each address.
-    (If several buyers ordered with it, one for each of them.) Only the order or the transfer has the address."""
+    (If several buyers paid with it, one for each of them.) Only the order or the transfer has the address."""
 
     notice = models.ForeignKey(ScheduleNotice, on_delete=models.CASCADE, related_name="mails")
     order = models.ForeignKey(Order, on_delete=models.CASCADE, null=True, blank=True, related_name="+")

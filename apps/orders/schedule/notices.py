@@ -119,7 +119,8 @@ def send_notice(message: Message) -> None:
     order = mail.find_standing_order(row.order_id) if row.order_id is not None else None
     address = _address(row, order)
     if address and event.status == "published":
-        mail.send_of_staff(address, event.organizer_id, lambda: _send(row, event, order, address))
+        is_paid = order is None or order.total_minor > 0
+        mail.send_of_staff(address, event.organizer_id, lambda: _send(row, event, order, address), is_paid=is_paid)
     ScheduleMail.objects.filter(pk=row.pk).update(sent_at=clock.now())
 
 
@@ -155,6 +156,7 @@ def _draw(row: ScheduleMail, event: events.EventView, order: OrderView | None, a
         "keeps_fees": offer is not None and offer.keeps_fees,
         "has_pdf": any(content_type == PDF_TYPE for _, _, content_type in files),
         "event_url": absolute_url(reverse("events:event", args=[event.slug])),
+        "find_url": absolute_url(reverse("orders:find")),
         "site_url": settings.SITE_URL,
     }
     subject = f"New date: {event.name}" if context["is_moved"] else f"New times: {event.name}"

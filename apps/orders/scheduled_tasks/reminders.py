@@ -1,4 +1,5 @@
-"""Reminders to the buyers of an event: one mail to each buyer and address, in batches, through the outbox.
+"""Reminders to the buyers of an event: one mail to each buyer who paid and address, and one to each address with free
+orders, in batches, through the outbox.
 
 A batch locks the reminder, and writes the messages of the mails with its new position in one transaction. It names its
 number, so one that is delivered twice, or again after its worker was killed, writes nothing. The next batch waits while
@@ -27,8 +28,10 @@ def begin_reminder(run_id: int, event_id: int, text: str) -> int:
     """Write the reminder and the message of its first batch; return how many mails it will send, as of now. Joins the
     transaction of the run."""
     transactions.require_transaction()
-    recipients = Order.objects.filter(event_id=event_id, status__in=Order.STANDING).values("email", "buyer").distinct()
-    count = recipients.count()
+    standing = Order.objects.filter(event_id=event_id, status__in=Order.STANDING)
+    paid = standing.filter(total_minor__gt=0).values("email", "buyer").distinct()
+    free = standing.filter(total_minor=0).values("email").distinct()
+    count = paid.count() + free.count()
     Reminder.objects.create(run=run_id, event_id=event_id, text=text, at=clock.now())
     _publish_continuation(run_id, 0)
     return count

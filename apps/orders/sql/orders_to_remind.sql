@@ -1,10 +1,12 @@
--- Up to %(limit)s orders of an event, one for each address and buyer with a standing order, in the order of their digests
--- after %(after)s. Returns the digests too. An address and buyer keep their digest whatever happens to their orders, so
--- none is skipped or returned by two pages. An address may have orders of strangers, too.
+-- Up to %(limit)s standing orders of an event, for each address one of each buyer who paid and one of all free orders, as
+-- in orders_to_notify.sql, in the order of the recipients' digests after %(after)s. Returns the digests too. A recipient
+-- keeps its digest whatever happens to its orders, so none is skipped or returned by two pages.
 SELECT DISTINCT ON (recipient.digest) sale.id, recipient.digest
 FROM orders_order AS sale
 CROSS JOIN LATERAL (
-    SELECT encode(sha256(convert_to(sale.email || ' ' || sale.buyer, 'UTF8')), 'hex') COLLATE "C" AS digest
+    SELECT encode(sha256(convert_to(
+        sale.email || ' ' || CASE WHEN sale.total_minor > 0 THEN sale.buyer ELSE '' END, 'UTF8'
+    )), 'hex') COLLATE "C" AS digest
 ) AS recipient
 WHERE sale.event_id = %(event_id)s
   AND sale.status IN ('confirmed', 'partly_refunded')

@@ -33,7 +33,15 @@ from apps.orders.selectors import get_order
 from apps.orders.staff.buyer_correction import correct_buyer
 from tests.support.events.factories import in_days
 from tests.support.factories import assert_audit_clean, hold, join, make_event
-from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox, late_webhook, place_order, receive_webhook
+from tests.support.orders.sale import (
+    SAME_ORIGIN,
+    buy,
+    deliver_outbox,
+    late_webhook,
+    make_code,
+    place_order,
+    receive_webhook,
+)
 from tests.support.orders.transfers import FRIEND, accepted, allow_transfers
 from tests.support.races import rival_at, storm, values
 
@@ -109,6 +117,21 @@ def test_a_buyer_who_has_returned_one_of_two_orders_gets_the_notice_for_the_othe
     deliver_outbox()
     (sent,) = new_dates()
     assert access.link_key(second.pk) in sent.body
+
+
+def test_free_orders_of_an_address_are_one_mail_beside_that_of_the_paid_one() -> None:
+    """A stranger can place any number of free orders with the address."""
+    event = make_event()
+    make_code(event, code="FREE", rate=10_000)
+    free = [buy(hold(event, seats=[f"hall-A-{number}"]), code="FREE") for number in (1, 2, 3)]
+    paid = buy(hold(event, seats=["hall-A-4"]))
+    change_id = move(event)
+    notices.continue_notice(continuation(change_id))
+    order_cancellation.refund_order(free[0].pk, "staff:1")
+    deliver_outbox()
+    bodies = [sent.body for sent in new_dates()]
+    assert [sum(access.link_key(order.pk) in body for body in bodies) for order in (*free, paid)] == [0, 1, 0, 1]
+    assert all("/orders/find" in body for body in bodies)
 
 
 def test_a_second_change_is_another_mail_with_its_own_dates() -> None:
