@@ -160,6 +160,25 @@ def test_owners_need_no_confirmation(concert: events.EventView) -> None:
     assert_audit_clean()
 
 
+def test_an_owner_cannot_have_confirmations_mailed(concert: events.EventView) -> None:
+    """The address may be a stranger's, who would get them, or wait for one in vain."""
+    token = Api().admission("concert")
+    held = Api().post("/events/concert/reservations", {"seats": ["hall-A-1"]}, token=token, key="h").json()
+    body = {"email": "ann@example.org", "name": "Ann", "payment_method": "sandbox"}
+    placed = Api().post(f"/reservations/{held['reservation_id']}/checkout", body, token=token, key="p").json()
+    deliver_outbox()
+    mail.outbox.clear()
+    assert Api().post(f"/orders/{placed['order_id']}/confirmation", token=token).status_code == 204
+    user = User.objects.create_user("bob@example.org")
+    Order.objects.filter(pk=placed["order_id"]).update(account=user.pk)
+    browser = Client(headers=SAME_ORIGIN)
+    browser.force_login(user)
+    answer = browser.post(f"/orders/{placed['order_id']}/confirm")
+    assert (answer.status_code, answer.url) == (302, f"/orders/{placed['order_id']}/")
+    deliver_outbox()
+    assert mail.outbox == []
+
+
 def test_another_account_with_the_link_must_confirm(order: Order) -> None:
     reader = with_link(order)
     reader.force_login(User.objects.create_user("eve@example.org"))

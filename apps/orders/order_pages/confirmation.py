@@ -40,9 +40,10 @@ def confirm(request: HttpRequest, order_id: UUID) -> HttpResponse:
         return response
     order = access.get_authorized_order(request, order_id)
     is_expired = "confirmation" in request.GET
-    if request.method == "POST":
+    is_needed = _is_needed(request, order_id)
+    if request.method == "POST" and is_needed:
         _request_confirmation(request, order_id)
-    elif not is_expired and not _is_needed(request, order_id):
+    elif not is_needed and (request.method == "POST" or not is_expired):
         return redirect(order.url)
     context = {
         "order": order,
@@ -75,8 +76,8 @@ class RequestConfirmation(APIView):
         operation_id="request_confirmation",
         tags=["orders"],
         summary="Mail a link that confirms the order's mailbox",
-        description="Needed to cancel, return or transfer with the order's link only. Send the link's `confirmation` "
-        "as a query parameter of those calls, or open the link in a browser.",
+        description="Needed to cancel, return or transfer with the order's link only; nothing is mailed for others. "
+        "Send the link's `confirmation` as a query parameter of those calls, or open the link in a browser.",
         auth=ORDER_CALLER,
         request=None,
         responses={204: None, 403: NOT_YOURS},
@@ -84,5 +85,6 @@ class RequestConfirmation(APIView):
     def post(self, request: Request, order_id: UUID) -> Response:
         refuse_unknown_fields(get_json_object(request), ())
         access.get_authorized_order(request, order_id)
-        _request_confirmation(request._request, order_id)
+        if _is_needed(request._request, order_id):
+            _request_confirmation(request._request, order_id)
         return Response(status=204, headers=NO_STORE_HEADERS)
