@@ -44,6 +44,9 @@ OWNER_SHARE = 0.25
 stranger who ordered with the recipient's address; the first mail with tickets may use the whole cap."""
 FREE_SHARE = 0.5
 """The part that the first mails of free orders may use."""
+REFUNDS_SHARE = 0.5
+"""The cap of notices of refunds, as a part of the recipient's cap. They have one of their own: payments for orders with
+any address are refunded if they are late or over the limit."""
 STAFF_SHARE = 0.5
 """The cap of mails that staff of one organizer cause, as a part of the recipient's cap, of which they use up nothing:
 they delay no tickets of others, and orders of strangers with the recipient's address do not delay them."""
@@ -80,7 +83,7 @@ def send_tickets(message: Message) -> None:
 def send_refund_notice(message: Message) -> None:
     """Mail the buyer what is refunded and why."""
     order = get_order(UUID(message.body["order"]))
-    _send(order, f"Your order for {order.event.name} was refunded", "refund", is_of_staff=True)
+    _send(order, f"Your order for {order.event.name} was refunded", "refund", share=REFUNDS_SHARE, sender="refund")
 
 
 def send_failure_notice(message: Message) -> None:

@@ -14,6 +14,7 @@ from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
 from apps.kernel.rate_limits import mail_caps
 from apps.orders import topics
+from apps.orders.cancellation import order_cancellation
 from apps.orders.mail import request_confirmation, resend_tickets
 from apps.orders.models import Order, TransferPolicy
 from apps.orders.payments import settlement
@@ -189,6 +190,23 @@ def test_old_counts_are_deleted() -> None:
     let_pass(49)
     assert mail_caps.delete_counts(clock.now() - timedelta(days=2)) == 1
     assert outbox.deliver() == 0
+
+
+def test_notices_of_refunds_delay_no_mail_of_staff(concert: events.EventView, settings: Any) -> None:
+    """A stranger can have payments for orders with any address refunded."""
+    settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = 4, 100
+    for number in range(1, 5):
+        order = buy(hold(concert, seats=[f"hall-A-{number}"]), email="other@example.org")
+        Order.objects.filter(pk=order.pk).update(email=EMAIL)
+        order_cancellation.refund_order(order.pk, "staff:1")
+        deliver_outbox()
+    refunds = [message for message in mail.outbox if "was refunded" in message.subject]
+    assert len(refunds) == 2, "half of the cap"
+    own = buy(hold(concert, seats=["hall-B-1"]))
+    resend_tickets(own.pk, who="staff:1")
+    mail.outbox.clear()
+    deliver_outbox()
+    assert [message.to for message in mail.outbox] == [[EMAIL]]
 
 
 def test_mails_that_staff_cause_count_apart_for_each_organizer(concert: events.EventView, settings: Any) -> None:
