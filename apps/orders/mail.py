@@ -41,9 +41,9 @@ FAILURES_SHARE = 0.25
 """The part of a recipient's cap that notices of failed orders may use: an order with any address can fail."""
 OWNER_SHARE = 0.25
 """The part of a recipient's cap that mails may use which an order's owner can cause again and again. The owner may be a
-stranger who ordered with the recipient's address; the first mail with tickets may use the whole cap."""
+stranger who ordered with the recipient's address."""
 FREE_SHARE = 0.5
-"""The part that the first mails of free orders may use."""
+"""The part that the first mails of free orders may use. Those of paid orders have a cap for each event."""
 REFUNDS_SHARE = 0.5
 """The cap of notices of refunds, as a part of the recipient's cap. They have one of their own: payments for orders with
 any address are refunded if they are late or over the limit."""
@@ -70,14 +70,16 @@ def send_tickets(message: Message) -> None:
             (f"{order.event.slug}.ics", ics.calendar_file(order), ics.CONTENT_TYPE),
         ]
 
-    # A stranger can order free tickets with many spellings of an address.
-    first_share = 1 if order.total_minor else FREE_SHARE
     subject = f"Your tickets for {order.event.name}"
-    if message.body.get("again") and not message.body.get("by_owner"):
+    if message.body.get("by_owner"):
+        _send(order, subject, _TICKETS, draw_files, share=OWNER_SHARE)
+    elif message.body.get("again"):
         _send(order, subject, _TICKETS, draw_files, is_of_staff=True)
+    elif order.total_minor:
+        # A stranger can pay for tickets with any address, and return them. That must not delay those of other events.
+        _send(order, subject, _TICKETS, draw_files, sender=f"tickets of event {order.event.id}")
     else:
-        share = OWNER_SHARE if message.body.get("by_owner") else first_share
-        _send(order, subject, _TICKETS, draw_files, share=share)
+        _send(order, subject, _TICKETS, draw_files, share=FREE_SHARE)
 
 
 def send_refund_notice(message: Message) -> None:
