@@ -1,7 +1,7 @@
 """Admin lists of large tables: read only, counted up to a limit, with a confirmation before irreversible actions."""
 
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping
+from functools import cached_property, wraps
 from typing import Any, ClassVar
 
 from django import forms
@@ -11,11 +11,12 @@ from django.core.exceptions import FieldDoesNotExist
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
 from django.db.models.constants import LOOKUP_SEP
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 COUNTED_MAX = 10_000
-CONFIRMED_MAX = 200
+ACTION_ROWS_MAX = 100
+"""Rows of one action. It runs in a thread of the site, often with a transaction for each row."""
 _COMPARISONS = ("exact", "in", "isnull", "isempty", "gt", "gte", "lt", "lte", "year", "month", "day")
 
 
@@ -62,6 +63,31 @@ class ReadOnlyMixin:
         return False
 
 
+class BoundedActionsMixin:
+    """Refuses actions on more than ACTION_ROWS_MAX rows, also on "all" of a list."""
+
+    one_statement_actions: ClassVar[Collection[str]] = ()
+    """Those for which the number of rows does not matter."""
+
+    def get_actions(self, request: HttpRequest) -> Any:
+        found = super().get_actions(request)  # type: ignore[misc]
+        return {
+            name: known and (known[0] if name in self.one_statement_actions else _bounded(known[0]), *known[1:])
+            for name, known in found.items()
+        }
+
+
+def _bounded(action: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(action)
+    def bounded_action(model_admin: admin.ModelAdmin, request: HttpRequest, chosen: QuerySet[Any]) -> Any:
+        if chosen.order_by()[: ACTION_ROWS_MAX + 1].count() > ACTION_ROWS_MAX:
+            messages.error(request, f"Nothing was done. Choose at most {ACTION_ROWS_MAX} at a time.")
+            return None
+        return action(model_admin, request, chosen)
+
+    return bounded_action
+
+
 class DeclaredFiltersMixin:
     """Confines the lookups in a list's address to the primary key, relations and the declared filters.
 
@@ -99,13 +125,13 @@ def _name_of_filter(one: Any) -> str:
     return str(getattr(one, "parameter_name", one))
 
 
-class BoundedAdmin(DeclaredFiltersMixin, admin.ModelAdmin):
+class BoundedAdmin(BoundedActionsMixin, DeclaredFiltersMixin, admin.ModelAdmin):
     """The list of a large table."""
 
     paginator = BoundedPaginator
     show_full_result_count = False
     list_per_page = 50
-    list_max_show_all = 200
+    list_max_show_all = ACTION_ROWS_MAX
 
 
 class ReadOnlyAdmin(ReadOnlyMixin, BoundedAdmin):
@@ -167,15 +193,11 @@ def confirm_action(
 ) -> HttpResponse | None:
     """Return a page that lists the action's effect on each chosen row, or None once the user has confirmed it.
 
-    `effect` returns a row's name and the effect on it; `carry` contains the form's other fields. More than
-    CONFIRMED_MAX rows are refused.
+    `effect` returns a row's name and the effect on it; `carry` contains the form's other fields.
     """
     if request.POST.get("confirmed") == "yes":
         return None
-    rows = list(chosen[: CONFIRMED_MAX + 1])
-    if len(rows) > CONFIRMED_MAX:
-        messages.error(request, f"Choose at most {CONFIRMED_MAX} at a time.")
-        return HttpResponseRedirect(request.get_full_path())
+    rows = list(chosen)
     context = {
         **model_admin.admin_site.each_context(request),
         "title": title,

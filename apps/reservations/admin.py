@@ -13,7 +13,6 @@ from apps.events import facade as events
 from apps.events.facade import EventValuesMixin, OrganizerScopedAdmin
 from apps.kernel import admin_actions
 from apps.kernel.admin_lists import (
-    CONFIRMED_MAX,
     ReadOnlyAdmin,
     ReadOnlyInline,
     ReasonForm,
@@ -219,7 +218,7 @@ class SeatInventoryAdmin(OrganizerScopedAdmin, SeatHistoryMixin, ReadOnlyAdmin):
 
     def _each_event(self, request, queryset, act, kind, words):
         seats: dict[int, list[str]] = {}
-        for event_id, guid in queryset.select_related(None).values_list("event_id", "seat__guid")[:CONFIRMED_MAX]:
+        for event_id, guid in queryset.select_related(None).values_list("event_id", "seat__guid"):
             seats.setdefault(event_id, []).append(guid)
         for event_id, guids in seats.items():
             event = events.get_event_by_id(event_id)

@@ -13,12 +13,12 @@ from django.http import HttpRequest
 from apps.events.models import Event, Organizer
 from apps.events.organizers.event_values import EventValuesMixin
 from apps.events.organizers.membership_backend import permitted_organizers
-from apps.kernel.admin_lists import DeclaredFiltersMixin
+from apps.kernel.admin_lists import BoundedActionsMixin, DeclaredFiltersMixin
 
 _DJANGO_ACTS = ("view", "add", "change", "delete")
 
 
-class OrganizerScopedAdmin(EventValuesMixin, DeclaredFiltersMixin, admin.ModelAdmin):
+class OrganizerScopedAdmin(BoundedActionsMixin, EventValuesMixin, DeclaredFiltersMixin, admin.ModelAdmin):
     """Confines lists, rows, form choices, filters and actions to the organizers at which the user has the permission.
 
     List it before the other bases. Users with site-wide permissions are not confined, and their queries do not change.

@@ -77,6 +77,7 @@ class CodeAdmin(BoundedAdmin):
     list_select_related: ClassVar[Any] = ["event"]
     search_fields = ["code", "note"]
     actions = ["activate", "deactivate"]
+    one_statement_actions = ("activate", "deactivate")
     limits_shown: ClassVar[Any] = (
         "Limits and validity",
         {"fields": ("uses_max", "uses_per_buyer_max", "valid_from", "valid_until")},

@@ -29,6 +29,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
     search_help_text = "Searches for an exact key."
     ordering = ["-id"]
     actions = ["deliver_again"]
+    one_statement_actions = ("deliver_again",)
 
     def changelist_view(self, request, extra_context=None):
         return super().changelist_view(request, {"standing": facade.get_status(), **(extra_context or {})})
