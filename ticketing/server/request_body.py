@@ -9,8 +9,8 @@ expensive to parse.
 import asyncio
 import re
 import tempfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import IO
 
 from django.conf import settings
@@ -106,6 +106,18 @@ class RequestBody:
         still come is the disconnect."""
         self._leave = leave
         self._watcher = asyncio.create_task(self._watch())
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """While the block runs, a client that goes away only sets `is_gone`. Raises ClientDisconnected after the block
+        if it has gone."""
+        leave, self._leave = self._leave, None
+        try:
+            yield
+        finally:
+            self._leave = leave
+        if self.is_gone:
+            raise ClientDisconnected
 
     def close(self) -> None:
         """Stop watching, once the request is answered or given up."""

@@ -10,7 +10,7 @@ import json
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from time import monotonic
 from urllib.parse import quote_from_bytes
 from weakref import WeakValueDictionary
@@ -108,7 +108,8 @@ class Forwarder:
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the site's response or a problem. If the client goes away, the request to the site is canceled."""
+        """Send the site's response or a problem. If the client goes away, nothing more is sent to it; a request that
+        the site has got keeps its turn until the site begins its answer, because it occupies a thread until then."""
         wait = self.wait_seconds(scope)
         if wait is not None:
             await self.refuse(scope, send, RateLimited(wait))
@@ -121,6 +122,8 @@ class Forwarder:
         except Problem as problem:
             await self.refuse(scope, send, problem)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+            if body.is_gone:
+                return
             await self.refuse(
                 scope, send, Busy("The site cannot take this now.", retry_after_seconds=RETRY_AFTER_SECONDS)
             )
@@ -245,13 +248,16 @@ class Forwarder:
         nothing sent, if the request is to be repeated."""
         size = len(content) if isinstance(content, bytes) else body.declared if body.is_large else None
         # aiohttp retries idempotent requests if a pooled connection turns out to be closed.
-        async with self._open().request(
+        request = self._open().request(
             scope["method"],
             URL(self._origin + _target(scope), encoded=True),
             headers=_request_headers(scope, size, is_last=body.is_large),
             data=content,
             allow_redirects=False,
-        ) as answer:
+        )
+        async with AsyncExitStack() as stack:
+            with body.kept():
+                answer = await stack.enter_async_context(request)
             if may_repeat and password_queue.BUSY_HEADER.decode() in answer.headers:
                 return False
             body.is_answered = True

@@ -46,12 +46,13 @@ class WaitingSite:
         async with asyncio.timeout(WAIT_SECONDS_MAX), self._arrival:
             await self._arrival.wait_for(lambda: len(self.arrived) >= count)
 
-    def ask(self, address: str, path: str = "/healthz") -> "asyncio.Task[int]":
-        """Send a request; its task returns the status of the answer."""
+    def ask(self, address: str, path: str = "/healthz", leaves: asyncio.Event | None = None) -> "asyncio.Task[int]":
+        """Send a request; its task returns the status of the answer, 0 for none. The client goes away at `leaves`."""
         statuses = []
 
         async def receive() -> Any:
-            await asyncio.Event().wait()
+            await (leaves or asyncio.Event()).wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             statuses.append(message.get("status"))
@@ -59,7 +60,7 @@ class WaitingSite:
         async def forward() -> int:
             scope = {"type": "http", "method": "GET", "path": path, "client": (address, 1), "headers": []}
             await self.forwarder(scope, receive, send)
-            return statuses[0]
+            return statuses[0] if statuses else 0
 
         return asyncio.create_task(forward())
 
@@ -111,6 +112,38 @@ async def test_a_turn_ends_when_the_site_begins_its_answer() -> None:
         await site.until(3)
         site.go_on.set()
         assert await asyncio.gather(*asking) == [200] * 3
+        del asking
+
+
+async def test_a_client_that_goes_away_keeps_its_turn_until_the_site_begins_its_answer() -> None:
+    """The site's thread goes on. Sixty requests that were aborted at once kept all threads from others for seconds."""
+    async with waiting_site(1) as site:
+        leaves = asyncio.Event()
+        asking = [site.ask(BUSY, leaves=leaves)]
+        await site.until(1)
+        leaves.set()
+        for _ in range(10):
+            await run_loop_once()
+        asking += [site.ask(BUSY), site.ask(OTHER)]
+        await site.until(2)
+        assert site.arrived == [BUSY, OTHER]
+        site.go_on.set()
+        assert await asyncio.gather(*asking) == [0, 200, 200]
+        del asking
+
+
+async def test_a_client_that_goes_away_while_it_waits_leaves_its_place() -> None:
+    async with waiting_site(1) as site:
+        leaves = asyncio.Event()
+        asking = [site.ask(BUSY)]
+        await site.until(1)
+        asking.append(site.ask(BUSY, leaves=leaves))
+        await run_loop_once()
+        leaves.set()
+        assert await asking[1] == 0
+        site.go_on.set()
+        assert await asking[0] == 200
+        assert site.arrived == [BUSY]
         del asking
 
 
