@@ -117,7 +117,7 @@ def test_staff_must_confirm_before_reservations_are_released(
 def test_a_selection_that_is_too_long_to_confirm_is_refused(
     staff: Client, concert: events.EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.kernel.admin_lists.CONFIRMED_MAX", 1)
+    monkeypatch.setattr("apps.kernel.admin_lists.ACTION_ROWS_MAX", 1)
     held = [factories.hold(concert, seats=[f"hall-A-{seat}"]).id for seat in (1, 2)]
     page = act(staff, "reservations/reservation", "release", *held, confirmed="").content.decode()
     assert "Choose at most 1 at a time" in page
