@@ -27,7 +27,8 @@ BURST_SECONDS = 0.5
 """The budget holds at most what the rate allows in this time, but at least one admission."""
 LATE_SECONDS_MAX = 2.0
 """After a late tick it holds what the rate allows for the time since the tick before, up to this time: while ticks are
-late, because many rooms are in use, each room still has its rate."""
+late, because many rooms are in use, each room still has its rate. A room without waiting visitors is not ticked: the
+first of them to come again find BURST_SECONDS."""
 RETURN_SECONDS = 900
 """A visitor who missed their turn can return with the old number for this time after the claim time."""
 BUSY_GRACE_SECONDS = 5
@@ -58,8 +59,9 @@ def burst(rate_per_second: float, passed_seconds: float = 0) -> float:
     return max(1.0, rate_per_second * max(BURST_SECONDS, min(passed_seconds, LATE_SECONDS_MAX)))
 
 
-def refill(room: Room, now: datetime) -> None:
-    """Add to the room's budget the admissions that its rate allows for the time until `now`, up to a burst.
+def refill(room: Room, now: datetime, *, had_waiting: bool = True) -> None:
+    """Add to the room's budget the admissions that its rate allows for the time until `now`, up to a burst, which is
+    larger after a late tick of a room that had waiting visitors.
 
     Changes the locked room; the caller saves it.
     """
@@ -67,7 +69,8 @@ def refill(room: Room, now: datetime) -> None:
         room.budget = burst(room.rate)
     else:
         passed = max(0.0, (now - room.ticked_at).total_seconds())
-        room.budget = min(burst(room.rate, passed), room.budget + passed * room.rate)
+        most = burst(room.rate, passed if had_waiting else 0)
+        room.budget = min(most, room.budget + passed * room.rate)
         if now > room.ticked_at - timedelta(seconds=CLOCK_BACK_SECONDS):
             now = max(now, room.ticked_at)  # No time is counted twice.
         # If the clock was set back, count from the new time: otherwise no visitor would be admitted until the old time.
@@ -100,7 +103,7 @@ def admit_next(
     no other position.
     """
     transactions.require_transaction(cursor)
-    refill(room, now)
+    refill(room, now, had_waiting=reason != AdmissionBatch.Reason.EMPTY_LINE)
     is_off = room.state == WaitingRoom.State.OFF
     active = 0
     if is_off:

@@ -127,6 +127,14 @@ def test_a_tick_admits_what_the_rate_has_allowed_and_carries_the_fraction() -> N
     assert_audit_clean()
 
 
+def test_a_room_in_which_no_visitor_waited_has_a_burst_of_half_a_second() -> None:
+    event = make_room(rate=10, active=100)
+    join(event)
+    backdate_tick(event, 3_600)
+    assert join(event).is_ready
+    assert room().budget == 5 - 1
+
+
 def test_a_slow_rate_admits_one_at_a_time() -> None:
     event = make_room(rate=1, active=100)
     join_waiting_entries(event, 3)
