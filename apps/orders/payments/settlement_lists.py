@@ -60,7 +60,7 @@ def _settle_plain(message_ids: Collection[int]) -> locks.Handled[int]:
                 cursor,
                 [
                     _payments_of_orders.call(order_ids=list(orders)),
-                    _lock_messages.call(message_ids=list(message_ids)),
+                    _lock_messages.call(message_ids=list(message_ids), order_ids=list(orders)),
                 ],
             )
         payments = model_rows.build_instances(Payment, found.rows)

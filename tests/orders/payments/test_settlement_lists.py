@@ -383,3 +383,30 @@ def test_an_order_with_a_return_gets_its_documents_from_the_single_path() -> Non
     deliver_outbox()
     assert Invoice.objects.filter(order=orders[0]).count() == 2
     assert Refund.objects.filter(payment__order=orders[0]).exists()
+
+
+def test_the_message_of_a_locked_order_is_left_to_the_transaction_that_has_locked_it() -> None:
+    """A: handles the message of one order alone: locks the order, and then the cap row of its address
+    L: a list with that message and another of the address: leaves the order out, waits for the cap row
+    A: notes the outcome at its message, which L must not have locked
+    """
+    orders = place_orders(make_event(per_buyer_max=10), 2, email="buyer@example.org")
+    for order in orders:
+        store_webhook(order)
+    alone = orders[0]
+    with rival_connection() as rival:
+        rival.set_autocommit(False)
+        with rival.cursor() as cursor:
+            cursor.execute("SET lock_timeout = '2s'")
+            cursor.execute("SELECT FROM orders_order WHERE id = %s FOR NO KEY UPDATE", [alone.pk])
+
+            def note_outcome() -> None:
+                cursor.execute(
+                    "UPDATE orders_providermessage SET outcome = outcome WHERE payment_id IN "
+                    "(SELECT id FROM orders_payment WHERE order_id = %s)",
+                    [alone.pk],
+                )
+
+            with run_at("lock_provider_messages_skipping", "after", note_outcome):
+                assert settle(orders) == numbers(orders[1:])
+        rival.rollback()
