@@ -108,8 +108,8 @@ class Forwarder:
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the site's response or a problem. If the client goes away, nothing more is sent to it; a request that
-        the site has got keeps its turn until the site begins its answer, because it occupies a thread until then."""
+        """Send the site's response or a problem. If the client goes away, nothing more is sent to it. A request that
+        the site has received keeps its turn until the site begins its answer: it occupies a thread until then."""
         wait = self.wait_seconds(scope)
         if wait is not None:
             await self.refuse(scope, send, RateLimited(wait))
