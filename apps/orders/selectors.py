@@ -577,7 +577,7 @@ def _views(orders: list[Order], *, is_whole: bool = True, is_fresh: bool = False
                 pay_deadline=order.pay_deadline,
                 payment=_payment_view(order, last, sum(payment.refunded_minor for payment in payments[order.pk])),
                 bill=bill_from_lines(lines[order.pk]),
-                papers=tuple(paper_views[order.pk]),
+                papers=() if order.is_handed_over else tuple(paper_views[order.pk]),
                 tickets=tuple(_buyer_tickets(tickets[order.pk], order, transfers.get(order.pk, ()))),
                 can_try_again=order.status == Order.Status.PLACED
                 and last is not None

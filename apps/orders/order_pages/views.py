@@ -24,7 +24,7 @@ from apps.orders.cancellation.order_cancellation import cancel_order_idempotentl
 from apps.orders.checkout import followed_state
 from apps.orders.checkout.refund_policy import describe_offer
 from apps.orders.checkout.views import first_form
-from apps.orders.errors import OrderNotCancelable
+from apps.orders.errors import InvoiceNotFound, OrderNotCancelable
 from apps.orders.invoices import invoice_pdf
 from apps.orders.models import ATTEMPTS_MAX, Order
 from apps.orders.payments.providers import STRIPE
@@ -71,8 +71,11 @@ def cancel(request: HttpRequest, order_id: UUID) -> HttpResponse:
 @never_cache
 @require_safe
 def invoice(request: HttpRequest, order_id: UUID, number: str) -> HttpResponse:
-    """Serve an invoice or credit note of the order as PDF."""
+    """Serve an invoice or credit note of the order as PDF. Those of an order that staff gave to another person name the
+    former owner: the new one gets none."""
     shown = access.get_authorized_order(request, order_id)
+    if shown.is_handed_over:
+        raise InvoiceNotFound
     drawn = invoice_pdf.render_invoice(selectors.get_invoice(shown.id, number))
     headers = {"Content-Disposition": f'attachment; filename="{number}.pdf"'}
     return HttpResponse(drawn, content_type="application/pdf", headers=headers)

@@ -6,9 +6,8 @@ from django.conf import settings
 from django.db.models import Max
 
 from apps.accounts import facade as accounts
-from apps.orders.models import Invoice, Order
 from apps.orders.privacy import erasure, export
-from apps.orders.privacy.person import person_of_account
+from apps.orders.privacy.person import documents_of, person_of_account
 from apps.queue import facade as queue
 
 
@@ -22,8 +21,7 @@ class AccountData:
     def find_kept(self, account_id: int) -> list[str]:
         names = queue.events_of_sign_ups(account_id)
         kept = [f"That you signed up for the draw of {name}, without your name and address." for name in names]
-        own_orders = Order.objects.filter(person_of_account(account_id).own_orders)
-        year = Invoice.objects.filter(order__in=own_orders).aggregate(year=Max("year"))["year"]
+        year = documents_of(person_of_account(account_id)).aggregate(year=Max("year"))["year"]
         if year is None:
             return kept
         years = settings.RETENTION_INVOICES_YEARS

@@ -23,7 +23,7 @@ from apps.orders.models import (
     Ticket,
     TicketTransfer,
 )
-from apps.orders.privacy.person import Person, entries_of, history_in_orders_of_others
+from apps.orders.privacy.person import Person, documents_of, entries_of, history_in_orders_of_others
 from apps.orders.selectors import OrderView, find_orders
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
@@ -51,6 +51,10 @@ def export_person(person: Person) -> dict[str, Any]:
         "recent_searches": events.export_searches(person.account_ids),
         "sign_ups": queue.export_sign_ups(person.account_ids),
         "tickets_from_others": _received(TicketTransfer.objects.filter(email__in=person.emails)),
+        "documents_in_orders_of_others": [
+            invoice.paper | {"number": invoice.number}
+            for invoice in documents_of(person).filter(order__is_handed_over=True).order_by("pk")
+        ],
         "history_in_orders_of_others": [
             _former(entry)
             for entry in history_in_orders_of_others(person).select_related("order__event").order_by("at", "pk")
@@ -101,7 +105,8 @@ def _read_batch(ids: list[UUID]) -> list[dict[str, Any]]:
     codes = _grouped(CodeUse.objects.filter(order__in=ids), ("code__code", "email"))
     payments = _grouped(Payment.objects.filter(order__in=ids), _PAYMENT_FIELDS)
     refunds = _grouped(Refund.objects.filter(order__in=ids), _REFUND_FIELDS)
-    invoices = _grouped(Invoice.objects.filter(order__in=ids), ("paper", "number"))
+    # An invoice keeps its buyer: those of an order that staff gave to this person are about the former owner.
+    invoices = _grouped(Invoice.objects.filter(order__in=ids, order__is_handed_over=False), ("paper", "number"))
     check_ins = _grouped(tickets.filter(checked_in_at__isnull=False), ("label", "checked_in_at"))
     # What happened while the order had another address is about another person.
     own_history = OrderHistoryEntry.objects.filter(Q(address="") | Q(address=F("order__email")), order__in=ids)

@@ -7,7 +7,7 @@ from django.db.models import Q, QuerySet
 
 from apps.accounts import facade as accounts
 from apps.orders.checkout.buyer_details import normalize_email
-from apps.orders.models import Order, OrderHistoryEntry
+from apps.orders.models import Invoice, Order, OrderHistoryEntry
 from apps.queue import facade as queue
 
 
@@ -50,6 +50,18 @@ def entries_of(person: Person) -> list[UUID]:
     """Return the queue entries of the person's orders and accounts."""
     orders = Order.objects.filter(person.own_orders)
     return sorted({*orders.values_list("entry_id", flat=True), *queue.entries_of_accounts(person.account_ids)})
+
+
+def documents_of(person: Person) -> QuerySet[Invoice]:
+    """Return the invoices and credit notes that name this person: those of its own orders, without those that staff
+    gave to it, and those of the orders of its addresses that staff gave to another."""
+    former = OrderHistoryEntry.objects.filter(
+        kind=OrderHistoryEntry.Kind.CORRECTED, address__in=person.emails, order__is_handed_over=True
+    )
+    return Invoice.objects.filter(
+        Q(order__in=Order.objects.filter(person.own_orders, is_handed_over=False))
+        | Q(order__in=former.values("order"), paper__buyer__email__in=person.emails)
+    )
 
 
 def history_in_orders_of_others(person: Person) -> QuerySet[OrderHistoryEntry]:

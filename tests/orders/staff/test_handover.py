@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from allauth.account.models import EmailAddress
 from django.core import mail
 from django.test import Client, RequestFactory
 
@@ -11,6 +12,7 @@ from apps.kernel.http import problems
 from apps.orders import access
 from apps.orders.facade import attach_orders
 from apps.orders.models import Order, ReturnPolicy
+from apps.orders.privacy.account_data import AccountData
 from apps.orders.staff.buyer_correction import correct_buyer
 from apps.queue import facade as queue
 from tests.orders.privacy.test_person import person
@@ -120,6 +122,31 @@ def test_its_export_is_the_new_owners() -> None:
     hand_over(order)
     assert json.loads(person(EMAIL, "export"))["orders"] == []
     assert [one["number"] for one in json.loads(person(NEW, "export"))["orders"]] == [order.number]
+
+
+def test_its_invoice_stays_the_former_owners() -> None:
+    user = User.objects.create_user("ann", EMAIL)
+    EmailAddress.objects.create(user=user, email=EMAIL, verified=True, primary=True)
+    event = make_event("concert")
+    order = buy(hold(event, seats=["hall-A-1"], entry=join(event, account_id=user.pk)))
+    Order.objects.filter(pk=order.pk).update(account=user.pk)
+    deliver_outbox()
+    number = order.invoices.get().number
+    path = f"/orders/{order.pk}/invoices/{number}.pdf"
+    owner = Client()
+    owner.force_login(user)
+    assert owner.get(path).status_code == 200
+    hand_over(order)
+    newcomer = Client()
+    newcomer.get(access.order_link(order.pk))
+    assert number not in newcomer.get(f"/orders/{order.pk}/").content.decode()
+    assert newcomer.get(f"/api/orders/{order.pk}").json()["invoices"] == []
+    assert newcomer.get(path).status_code == 404
+    assert EMAIL not in json.dumps(json.loads(person(NEW, "export"))["orders"])
+    assert json.loads(person(NEW, "export"))["documents_in_orders_of_others"] == []
+    (kept,) = json.loads(person(EMAIL, "export"))["documents_in_orders_of_others"]
+    assert (kept["number"], kept["buyer"]["email"]) == (number, EMAIL)
+    assert any("invoices" in text for text in AccountData().find_kept(user.pk))
 
 
 def test_an_earlier_correction_can_be_completed() -> None:
