@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -142,13 +143,58 @@ NESTED_PARTS = b"".join(
 
 @pytest.mark.parametrize(
     "headers",
-    [b"A: " + b"x" * 60_000 + b"\r\n", b"X: y\r\n" * 10_000, NESTED_PARTS + b"\nX: " + b"\r" * 60_000 + b"\r\n"],
-    ids=["long", "many", "parts"],
+    [
+        b"X: y\r\n" * 10_000,
+        NESTED_PARTS + b"\nX: " + b"\r" * 60_000 + b"\r\n",
+        b"A:" + b" " * 32_000 + b"\0\r\n",
+        b"A:" + b" " * 32_000 + b"x" + b" " * 700 + b"\0\r\n",
+    ],
+    ids=["many", "parts", "blanks", "blanks around"],
 )
-def test_a_long_head_is_refused_before_it_is_parsed(headers: bytes) -> None:
-    """http.client parsed the last one as a mail of 900 nested parts, for seconds, whatever the deadline."""
-    with raw_server(b"HTTP/1.1 200 OK\r\n", headers, b"\r\n") as url, pytest.raises(RequestFailed):
+def test_an_odd_head_is_refused_with_little_work(headers: bytes) -> None:
+    """http.client parsed the second one as a mail of 900 nested parts, for seconds; h11 tried for two seconds to match
+    the third with a regular expression."""
+    assert work_of_refusal(headers) < 50 * work_of_refusal(b"A: " + b"x" * 60_000 + b"\r\n")
+
+
+def work_of_refusal(headers: bytes) -> float:
+    """Return the processor time that this thread takes to refuse a response with these headers."""
+    with raw_server(b"HTTP/1.1 200 OK\r\n", headers, b"\r\n") as url:
+        began = time.thread_time()
+        with pytest.raises(RequestFailed):
+            post(url)
+        return time.thread_time() - began
+
+
+def test_interim_responses_without_end_are_refused() -> None:
+    with raw_server(b"HTTP/1.1 100 Continue\r\n\r\n" * 3_000) as url, pytest.raises(RequestFailed, match="too long"):
         post(url)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"1;" + b" " * 60_000 + b"\nx", b"1;" + b"x" * 60_000 + b"\r\nx\r\n", b"zz\r\n"],
+    ids=["LF", "long", "size"],
+)
+def test_odd_chunks_end_the_body(body: bytes) -> None:
+    with raw_server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", body) as url:
+        assert post(url) == safe_http.Answer(200, b"")
+
+
+def test_a_switch_of_protocols_fails() -> None:
+    head = b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
+    with raw_server(head) as url, pytest.raises(RequestFailed):
+        post(url)
+
+
+def test_a_body_without_a_length_ends_with_the_connection() -> None:
+    with raw_server(b"HTTP/1.0 200 OK\r\n\r\n", b"fo", b"ur") as url:
+        assert post(url) == safe_http.Answer(200, b"four")
+
+
+def test_bytes_after_the_response_are_ignored() -> None:
+    with raw_server(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfourHTTP/1.1 500 No\r\n\r\n") as url:
+        assert post(url) == safe_http.Answer(200, b"four")
 
 
 def test_a_body_that_ends_early_or_at_the_deadline_is_returned_as_far_as_it_was_read() -> None:
