@@ -87,11 +87,6 @@ def _link_version(order_id: UUID) -> int:
     return _link_versions([order_id]).get(order_id, 0)
 
 
-def is_link_version(order_id: UUID, version: int) -> bool:
-    """Return whether this is the present version: the order's address was not corrected since it was read."""
-    return _link_version(order_id) == version
-
-
 def _versioned(order_id: UUID, version: int | None = None) -> str:
     """Return the text that keys and cookies sign, of the present version by default. It is the id alone until the
     address is corrected."""

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Exists, Q
 from django.template.loader import render_to_string
 from django.urls import reverse
 
@@ -25,7 +25,7 @@ from apps.kernel.rate_limits import mail_caps
 from apps.orders import access, topics
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.locks import lock_order
-from apps.orders.models import ERASED_DOMAIN, EventCancellation, Order, OrderHistoryEntry, ProviderMessage
+from apps.orders.models import ERASED_DOMAIN, EventCancellation, Order, OrderHistoryEntry, ProviderMessage, Ticket
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.selectors import OrderView, get_order, get_order_to_send
 from apps.orders.tickets import ics, ticket_pdf
@@ -53,7 +53,7 @@ they delay no tickets of others, and orders of strangers with the recipient's ad
 _Files = Sequence[tuple[str, bytes, str]]
 _TICKETS = "tickets"
 """The template of the mail with the tickets."""
-_CORRECTED_SECONDS = 1.0
+_CHANGED_SECONDS = 1.0
 _record_mails = sql.load("apps.orders", "record_mails")
 
 
@@ -276,16 +276,18 @@ def _send_counted(order: OrderView, subject: str, template: str, files: _Files, 
     mail.attach_alternative(render_to_string(f"orders/email/{template}.html", context), "text/html")
     for name, content, content_type in files:
         mail.attach(name, content, content_type)
-    require_same_address(order)
+    require_unchanged(order)
     mail.send()
     record_mails([order.id], str(mail.subject), order.email, has_tickets=template == _TICKETS)
 
 
-def require_same_address(order: OrderView) -> None:
-    """Raise RetryLater if the order's address was corrected since it was read: a mail to the former address could have
-    codes and links of the corrected order."""
-    if not access.is_link_version(order.id, order.link_version):
-        raise outbox.RetryLater(_CORRECTED_SECONDS, "delayed: the order's address was corrected meanwhile")
+def require_unchanged(order: OrderView) -> None:
+    """Raise RetryLater if the order's address was corrected or its tickets got new codes since it was read. A mail to
+    the former address could have codes and links of the corrected order; and one with dead codes could arrive after the
+    mail with the new ones, since messages of different keys are delivered together."""
+    dead = Ticket.objects.filter(code__in=[ticket.code for ticket in order.valid_tickets], voided_at__isnull=False)
+    if not Order.objects.filter(~Exists(dead), pk=order.id, link_version=order.link_version).exists():
+        raise outbox.RetryLater(_CHANGED_SECONDS, "delayed: the order was changed meanwhile")
 
 
 def record_mails(order_ids: Sequence[UUID], subject: str, address: str, *, has_tickets: bool = False) -> None:
@@ -313,4 +315,5 @@ def resend_tickets(order_id: UUID, who: str = "") -> None:
             OrderHistoryEntry.objects.create(
                 order=order, kind=OrderHistoryEntry.Kind.RESENT, who=who, text="", address=order.email, at=clock.now()
             )
-        outbox.publish(topics.SEND_TICKETS_AGAIN, str(order.pk), {"order": str(order.pk), "again": True})
+        key = topics.tickets_key(order.pk, order.link_version, is_of_staff=True)
+        outbox.publish(topics.SEND_TICKETS_AGAIN, key, {"order": str(order.pk), "again": True})

@@ -1,6 +1,8 @@
 """The outbox topics of this app. A message's key is its order's id, so that an order's messages stay in order. The key
 of ASK is the payment's id: ASK is retried for a long time, and the order's other messages must not wait for it. INVOICE
-has a key of its own for the same reason."""
+has a key of its own for the same reason, and so do further mails with an order's tickets (`tickets_key`)."""
+
+from uuid import UUID
 
 CHARGE = "orders.charge"
 ASK = "orders.ask"
@@ -41,3 +43,10 @@ SEND_REMINDER = "orders.send_reminder"
 SEND_FIGURES = "orders.send_figures"
 """Its key is the id of the scheduled task's run."""
 INVOICE = "orders.invoice"
+
+
+def tickets_key(order_id: UUID, link_version: int, *, is_of_staff: bool) -> str:
+    """Return the key of another mail with the order's tickets. Staff's mails have one of their own: they wait for no
+    delayed mail of the order's owner. After each correction of the address the keys are others: a mail to the new
+    address waits for no delayed mail to the former one."""
+    return f"{'staff' if is_of_staff else 'owner'}:{order_id}:{link_version}"

@@ -15,9 +15,12 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.kernel.rate_limits import mail_caps
 from apps.orders import topics
 from apps.orders.cancellation import order_cancellation
+from apps.orders.cancellation.oversell import OrderSales
 from apps.orders.mail import request_confirmation, resend_tickets
 from apps.orders.models import Order, TransferPolicy
 from apps.orders.payments import settlement
+from apps.orders.staff.buyer_correction import correct_buyer
+from apps.orders.tickets import reissue
 from apps.orders.transfers import transfers
 from tests.support.factories import assert_audit_clean, hold, make_event, make_organizer
 from tests.support.orders.sale import EMAIL, buy, deliver_outbox, place_order
@@ -29,6 +32,10 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def _caps(settings: Any) -> None:
     settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = 3, 5
+
+
+FRIEND = "friend@example.org"
+CORRECT = "ada.buyer@example.net"
 
 
 @pytest.fixture
@@ -45,6 +52,12 @@ def let_pass(hours: float) -> None:
     for message in OutboxMessage.objects.filter(done_at=None):
         message.available_at -= timedelta(hours=hours)
         message.save()
+
+
+def replace_code(order: Order) -> None:
+    """The owner replaces the code of the order's one ticket."""
+    reissue.reissue_ticket(order.pk, order.tickets.get(voided_at=None).code, reissue.BUYER)
+    deliver_outbox()
 
 
 def test_a_cap_delays_mails_and_neither_orders_nor_other_addresses(concert: events.EventView) -> None:
@@ -75,9 +88,9 @@ def test_notices_that_an_owner_can_repeat_leave_room_for_tickets(concert: events
     settings.MAIL_PER_HOUR_MAX = settings.MAIL_PER_DAY_MAX = 8
     TransferPolicy.objects.create(event_id=concert.id, per_ticket_max=50, per_recipient_max=50)
     order = buy(hold(concert, seats=["hall-A-1"]))
-    offer = {"ticket": order.tickets.get().code, "email": "friend@example.org"}
+    offered = {"ticket": order.tickets.get().code, "email": FRIEND}
     for _ in range(6):
-        transfers.withdraw_offer(order.pk, transfers.offer_ticket(order.pk, offer).pk)
+        transfers.withdraw_offer(order.pk, transfers.offer_ticket(order.pk, offered).pk)
         deliver_outbox()
     to_buyer = [message.subject for message in mail.outbox if message.to == [EMAIL]]
     assert len(to_buyer) == 3, "the tickets, and two notices: a quarter of the cap"
@@ -147,6 +160,67 @@ def test_tickets_that_were_paid_for_wait_for_no_mail_about_another_event(
     assert len(mail.outbox) == 3
     own = buy(hold(make_event("another", venue="B"), seats=["hall-A-1"]))
     assert own.tickets_sent_at is not None
+
+
+@pytest.mark.parametrize("act", ["resend", "replace the codes"])
+def test_mails_of_staff_wait_for_no_delayed_mail_of_the_owner(
+    concert: events.EventView, act: str, settings: Any
+) -> None:
+    settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = 4, 100
+    order = buy(hold(concert, seats=["hall-A-1"]))
+    for _ in range(2):
+        replace_code(order)
+    assert len(mail.outbox) == 2, "the second new code waits: a quarter of the cap"
+    if act == "resend":
+        resend_tickets(order.pk, who="staff:1")
+    else:
+        reissue.reissue_order(order.pk, "staff:1")
+    deliver_outbox()
+    assert len(mail.outbox) == 3
+    code = order.tickets.get(voided_at=None).code
+    assert code in str(mail.outbox[2].body)
+    let_pass(1.1)
+    deliver_outbox()
+    assert len(mail.outbox) == 4
+    assert code in str(mail.outbox[3].body), "the delayed mail has the present code"
+
+
+@pytest.mark.parametrize("act", ["correct the address", "correct the name", "move to other seats"])
+def test_tickets_that_staff_change_wait_for_no_delayed_first_mail(
+    concert: events.EventView, act: str, settings: Any
+) -> None:
+    settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = 2, 100
+    for number in (1, 2, 3):
+        order = buy(hold(concert, seats=[f"hall-A-{number}"]))
+    mail.outbox.clear()
+    if act == "move to other seats":
+        with transaction.atomic():
+            OrderSales().reissue(order, order.reservation_id)
+    else:
+        email, name = (CORRECT, order.name) if act == "correct the address" else (order.email, "Ada Byron")
+        correct_buyer(order.pk, email=email, name=name, why="a typo", who="staff:1")
+    deliver_outbox()
+    order.refresh_from_db()
+    letters = [message for message in mail.outbox if message.subject == "Your tickets for Concert"]
+    assert [message.to for message in letters] == [[order.email]]
+    assert order.tickets.get(voided_at=None).code in str(letters[0].body)
+    let_pass(1.1)
+    mail.outbox.clear()
+    deliver_outbox()
+    assert mail.outbox == [], "the delayed first mail is dropped"
+    assert not OutboxMessage.objects.filter(done_at=None).exists()
+
+
+def test_a_new_code_waits_for_no_delayed_mail_to_a_corrected_address(concert: events.EventView, settings: Any) -> None:
+    settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = 4, 100
+    order = buy(hold(concert, seats=["hall-A-1"]))
+    for _ in range(2):
+        replace_code(order)
+    correct_buyer(order.pk, email=CORRECT, name=order.name, why="a typo", who="staff:1")
+    deliver_outbox()
+    mail.outbox.clear()
+    replace_code(order)
+    assert [message.to for message in mail.outbox] == [[CORRECT]]
 
 
 def test_confirmation_mails_have_a_cap_of_their_own(concert: events.EventView, settings: Any) -> None:

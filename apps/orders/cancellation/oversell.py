@@ -35,5 +35,6 @@ class OrderSales:
         if order.status not in Order.STANDING:
             return
         ticket_issuance.reissue_for_seats(order, reservations.get_reservation(reservation_id), clock.now())
-        outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})
+        key = topics.tickets_key(order.pk, order.link_version, is_of_staff=True)
+        outbox.publish(topics.SEND_TICKETS, key, {"order": str(order.pk), "again": True})
         messages.publish_message(order, messages.Kind.TICKET_REISSUED)

@@ -135,7 +135,7 @@ def _address(row: ScheduleMail, order: OrderView | None) -> str:
 def _send(row: ScheduleMail, event: events.EventView, order: OrderView | None, address: str) -> None:
     drawn = _draw(row, event, order, address)
     if order is not None:
-        mail.require_same_address(order)
+        mail.require_unchanged(order)
     drawn.send()
 
 

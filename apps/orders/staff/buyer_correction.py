@@ -75,7 +75,8 @@ def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str, 
         if email != former:
             outbox.publish(topics.SEND_CORRECTION_NOTICE, str(order.pk), {"entry": entry.pk})
         if order.status in Order.STANDING:
-            outbox.publish(topics.SEND_TICKETS, str(order.pk), {"order": str(order.pk), "again": True})
+            key = topics.tickets_key(order.pk, order.link_version, is_of_staff=True)
+            outbox.publish(topics.SEND_TICKETS, key, {"order": str(order.pk), "again": True})
         return " and ".join(changes)
 
 

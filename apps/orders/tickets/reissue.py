@@ -72,4 +72,6 @@ def _publish_reissue(order: Order, *, by_owner: bool = False) -> None:
     """Notify the buyer and the organizer of the new codes."""
     messages.publish_message(order, messages.Kind.TICKET_REISSUED)
     body = {"order": str(order.pk), "again": True} | ({"by_owner": True} if by_owner else {})
-    outbox.publish(topics.SEND_TICKETS_AGAIN, str(order.pk), body)
+    outbox.publish(
+        topics.SEND_TICKETS_AGAIN, topics.tickets_key(order.pk, order.link_version, is_of_staff=not by_owner), body
+    )

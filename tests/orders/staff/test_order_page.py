@@ -19,7 +19,7 @@ from apps.orders.models import CodeUse, Order, OrderHistoryEntry, Ticket
 from apps.orders.payments.providers import sandbox
 from apps.orders.staff.buyer_correction import correct_buyer
 from apps.orders.staff.order_history import read_history
-from apps.orders.tickets import ticket_pdf
+from apps.orders.tickets import reissue, ticket_pdf
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import EMAIL, SAME_ORIGIN, buy, deliver_outbox, make_code, place_order
@@ -259,4 +259,28 @@ def test_a_mail_in_progress_grants_its_former_address_nothing(order, moment, mon
         text_of[sent.to[0]] += sent.body
     assert [secret for secret in secrets if secret in text_of[EMAIL]] == []
     assert [secret for secret in secrets if secret not in text_of[NEW]] == []
+    assert_audit_clean()
+
+
+def test_a_mail_in_progress_sends_no_code_that_was_replaced(order, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Staff's mail with the new codes does not wait for the owner's, which must not arrive after it with dead ones."""
+    replace_once = _OnlyOnce(lambda: reissue.reissue_order(order.pk, "staff:1"))
+    draw = ticket_pdf.tickets_pdf
+
+    def draw_before(view: selectors.OrderView) -> bytes:
+        drawn = draw(view)
+        replace_once()
+        return drawn
+
+    monkeypatch.setattr(ticket_pdf, "tickets_pdf", draw_before)
+    reissue.reissue_ticket(order.pk, min(valid_codes(order)), reissue.BUYER)
+    deliver_outbox()
+    assert replace_once.is_done
+    assert len(mail.outbox) == 1, "staff's; the owner's was postponed"
+    OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now())
+    deliver_outbox()
+    assert len(mail.outbox) == 2
+    dead = Ticket.objects.filter(order=order).exclude(voided_at=None).values_list("code", flat=True)
+    assert len(dead) == 3
+    assert not any(code in sent.body for sent in mail.outbox for code in dead)
     assert_audit_clean()
