@@ -38,12 +38,14 @@ CONFIRMATIONS_SHARE = 0.25
 """The cap of confirmation mails, as a part of the recipient's cap. They have one of their own: anyone with the order's
 link can request them, and orders of strangers with the address do not delay them."""
 FAILURES_SHARE = 0.25
-"""The part of a recipient's cap that notices of failed orders may use: an order with any address can fail."""
+"""The cap of notices of failed orders, as a part of the recipient's cap. They have one of their own: an order with any
+address can fail."""
 OWNER_SHARE = 0.25
-"""The part of a recipient's cap that mails may use which an order's owner can cause again and again. The owner may be a
-stranger who ordered with the recipient's address."""
+"""The cap of mails that an order's owner can cause again and again, as a part of the recipient's cap. See
+`send_of_owner`."""
 FREE_SHARE = 0.5
-"""The part that the first mails of free orders may use. Those of paid orders have a cap for each event."""
+"""The cap of the first mails of free orders, as a part of the recipient's cap. They have one of their own, and those of
+paid orders one for each event."""
 REFUNDS_SHARE = 0.5
 """The cap of notices of refunds, as a part of the recipient's cap. They have one of their own: payments for orders with
 any address are refunded if they are late or over the limit."""
@@ -72,14 +74,14 @@ def send_tickets(message: Message) -> None:
 
     subject = f"Your tickets for {order.event.name}"
     if message.body.get("by_owner"):
-        _send(order, subject, _TICKETS, draw_files, share=OWNER_SHARE)
+        _send(order, subject, _TICKETS, draw_files, is_of_owner=True)
     elif message.body.get("again"):
         _send(order, subject, _TICKETS, draw_files, is_of_staff=True)
     elif order.total_minor:
         # A stranger can pay for tickets with any address, and return them. That must not delay those of other events.
         _send(order, subject, _TICKETS, draw_files, sender=f"tickets of event {order.event.id}")
     else:
-        _send(order, subject, _TICKETS, draw_files, share=FREE_SHARE)
+        _send(order, subject, _TICKETS, draw_files, share=FREE_SHARE, sender="free tickets")
 
 
 def send_refund_notice(message: Message) -> None:
@@ -92,14 +94,15 @@ def send_failure_notice(message: Message) -> None:
     """Notify the buyer by mail that the order failed, unless a late payment has confirmed it meanwhile."""
     order = get_order(UUID(message.body["order"]))
     if order.status == Order.Status.FAILED:
-        _send(order, f"Your order for {order.event.name} was not paid", "failed", share=FAILURES_SHARE)
+        subject = f"Your order for {order.event.name} was not paid"
+        _send(order, subject, "failed", share=FAILURES_SHARE, sender="failure")
 
 
 def send_return_notice(message: Message) -> None:
     """Mail the buyer which tickets are no longer valid and what is refunded."""
     order = get_order(UUID(message.body["order"]))
     returned = {name: message.body[name] for name in ("tickets", "back_minor", "kept_minor")}
-    _send(order, f"Your order for {order.event.name} has changed", "returned", share=OWNER_SHARE, returned=returned)
+    _send(order, f"Your order for {order.event.name} has changed", "returned", is_of_owner=True, returned=returned)
 
 
 def send_cancellation_notice(message: Message) -> None:
@@ -179,7 +182,7 @@ def send_transfer_notice(order_id: UUID, email: str, label: str) -> None:
         order,
         f"You offered a ticket for {order.event.name}",
         "transfer_notice",
-        share=OWNER_SHARE,
+        is_of_owner=True,
         recipient=email,
         label=label,
     )
@@ -221,15 +224,17 @@ def _dispute_recipients(organizer_id: int) -> list[str]:
 
 def _send(
     order: OrderView, subject: str, template: str, draw_files: Callable[[], _Files] = tuple, *, share: float = 1,
-    sender: str = "", is_of_staff: bool = False, **more: Any,
+    sender: str = "", is_of_staff: bool = False, is_of_owner: bool = False, **more: Any,
 ) -> None:  # fmt: skip
-    """Send the mail to the order's address. See `send_within_cap` and `send_of_staff`."""
+    """Send the mail to the order's address. See `send_within_cap`, `send_of_staff` and `send_of_owner`."""
 
     def send() -> None:
         _send_counted(order, subject, template, draw_files(), more)
 
     if is_of_staff:
         send_of_staff(order.email, order.event.organizer_id, send, is_paid=order.total_minor > 0)
+    elif is_of_owner:
+        send_of_owner(order.email, "owner", order, order.event.id, send)
     else:
         send_within_cap(order.email, share, send, sender=sender)
 
@@ -239,6 +244,24 @@ def send_of_staff(address: str, organizer_id: int, send: Callable[[], object], *
     mails about free orders may use half: strangers can place any number of them with the address."""
     share = STAFF_SHARE if is_paid else STAFF_SHARE / 2
     send_within_cap(address, share, send, sender=f"organizer {organizer_id}")
+
+
+def send_of_owner(address: str, kind: str, order: OrderView | Order, event_id: int, send: Callable[[], object]) -> None:
+    """`send_within_cap` for a mail of this kind that the owner of an order for this event can cause again and again,
+    perhaps a stranger to the recipient.
+
+    Mails about a paid order count for a cap of the order, so that one other order delays none of them, and for one of
+    the event, so that an address gets a limited number however many orders a stranger pays for. Those about free
+    orders, of which strangers can place any number, have one cap together.
+    """
+    if order.total_minor == 0:
+        send_within_cap(address, OWNER_SHARE, send, sender=f"{kind} of free orders")
+        return
+
+    def send_of_event() -> None:
+        mail_caps.send_within_cap(address, 1, send, sender=f"{kind} of event {event_id}")
+
+    send_within_cap(address, OWNER_SHARE, send_of_event, sender=f"{kind} of order {order.id}")
 
 
 def send_within_cap(address: str, share: float, send: Callable[[], object], *, sender: str = "") -> None:

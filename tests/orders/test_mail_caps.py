@@ -1,5 +1,6 @@
 """Caps on the mails of one address: they delay mails, never orders, and lose nothing."""
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -57,6 +58,11 @@ def let_pass(hours: float) -> None:
 def replace_code(order: Order) -> None:
     """The owner replaces the code of the order's one ticket."""
     reissue.reissue_ticket(order.pk, order.tickets.get(voided_at=None).code, reissue.BUYER)
+    deliver_outbox()
+
+
+def offer(order: Order, email: str) -> None:
+    transfers.offer_ticket(order.pk, {"ticket": order.tickets.get(voided_at=None).code, "email": email})
     deliver_outbox()
 
 
@@ -162,6 +168,47 @@ def test_tickets_that_were_paid_for_wait_for_no_mail_about_another_event(
     assert own.tickets_sent_at is not None
 
 
+def test_free_orders_of_strangers_delay_no_mail_about_a_paid_order(concert: events.EventView, settings: Any) -> None:
+    """Each order of a stranger, with the buyer's address or offered to it, mails what it can."""
+    settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = 8, 100
+    free = make_event("free", venue="F", rows=0, general_admission=50, place_price_minor=0)
+    for event in (concert, free):
+        TransferPolicy.objects.create(event_id=event.id, per_ticket_max=50, per_recipient_max=50)
+    own, from_friend = (
+        buy(hold(concert, seats=[f"hall-A-{number}"]), email=email) for number, email in enumerate((EMAIL, FRIEND), 1)
+    )
+    mail.outbox.clear()
+    for email in [EMAIL] * 6 + ["stranger@example.net"] * 3:
+        order = buy(hold(free, ga_section="floor", ga_quantity=1), email=email)
+        replace_code(order)
+        offer(order, FRIEND if email == EMAIL else EMAIL)
+    sent = Counter(message.subject for message in mail.outbox if message.to == [EMAIL])
+    assert sent == {
+        "Your tickets for Free": 4 + 1, "You offered a ticket for Free": 1, "A ticket for Free is waiting for you": 2,
+    }, "a half of the cap for first mails, and a quarter for owners and offers each"  # fmt: skip
+    mail.outbox.clear()
+    replace_code(own)
+    offer(own, FRIEND)
+    offer(from_friend, EMAIL)
+    assert [message.subject for message in mail.outbox if message.to == [EMAIL]] == [
+        "Your tickets for Concert", "You offered a ticket for Concert", "A ticket for Concert is waiting for you",
+    ]  # fmt: skip
+    assert_audit_clean()
+
+
+def test_owners_of_paid_orders_delay_each_other_only_at_the_cap_of_the_event(
+    concert: events.EventView, settings: Any
+) -> None:
+    settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = 4, 100
+    orders = [buy(hold(concert, seats=[f"hall-A-{number}"])) for number in range(1, 7)]
+    mail.outbox.clear()
+    for order in (*orders[:1] * 3, *orders[1:]):
+        replace_code(order)
+    assert len(mail.outbox) == 4, "one of each of four orders"
+    replace_code(buy(hold(make_event("another", venue="B"), seats=["hall-A-1"])))
+    assert [message.subject for message in mail.outbox[4:]] == ["Your tickets for Another"] * 2
+
+
 @pytest.mark.parametrize("act", ["resend", "replace the codes"])
 def test_mails_of_staff_wait_for_no_delayed_mail_of_the_owner(
     concert: events.EventView, act: str, settings: Any
@@ -250,8 +297,11 @@ def test_confirmation_mails_have_a_cap_of_their_own(concert: events.EventView, s
 
 
 def test_notices_of_failed_orders_use_only_their_share(concert: events.EventView, settings: Any) -> None:
-    """Anyone can let orders with any address fail: that must not delay the tickets of its owner."""
+    """Anyone can let orders with any address fail: that must not delay its owner's other mails, nor may those delay
+    these."""
     settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = 12, 100
+    while mail_caps.count_mail(EMAIL) == 0:
+        pass
     for number in range(1, 6):
         order = place_order(hold(concert, seats=[f"hall-A-{number}"]))
         with transaction.atomic():

@@ -15,8 +15,6 @@ from apps.orders.terms.transfer_terms import transfer_view
 from apps.orders.tickets import ticket_pdf
 from apps.orders.transfers.transfer_links import transfer_link
 
-OFFERS_SHARE = 0.25
-"""The part of a recipient's cap that offers may use: any buyer can send them to any address."""
 _SUBJECTS = {
     "offer": "A ticket for {} is waiting for you",
     "ticket": "Your ticket for {}",
@@ -57,4 +55,7 @@ def send_transfer(message: Message) -> None:
     if ticket is not None and kind == "ticket":
         pdf = ticket_pdf.ticket_pdf(event, selectors.get_ticket(ticket.code))
         sent.attach(ticket_pdf.ticket_file_name(event), pdf, "application/pdf")
-    mail.send_within_cap(transfer.email, OFFERS_SHARE if kind == "offer" else 1, sent.send)
+    if kind == "offer":  # Any buyer can send them to any address.
+        mail.send_of_owner(transfer.email, "offers", order, order.event_id, sent.send)
+    else:
+        mail.send_within_cap(transfer.email, 1, sent.send)
