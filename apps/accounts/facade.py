@@ -13,6 +13,7 @@ from apps.accounts.personal_data import (
     is_staff,
 )
 from apps.accounts.registries import (
+    Erasure,
     StaffLink,
     after_log_in,
     before_log_in,
@@ -45,6 +46,7 @@ __all__ = [
     "AccessToken",
     "AccountCredentials",
     "AccountVersion",
+    "Erasure",
     "SensitiveAdminMixin",
     "StaffLink",
     "User",

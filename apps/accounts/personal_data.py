@@ -4,7 +4,7 @@ An erased account keeps its row, to which the security log refers, and can never
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -89,9 +89,9 @@ def is_staff(account_id: int) -> bool:
     return User.objects.filter(pk=account_id, is_staff=True).exists()
 
 
-def erase_account(account_id: int) -> None:
-    """Replace the personal data of the account, delete its addresses and second factors, and close it, and commit. All
-    its sessions and tokens end. An erased account stays as it is.
+def erase_account(account_id: int, then: Callable[[], object] = lambda: None) -> None:
+    """Replace the personal data of the account, delete its addresses and second factors, close it, call `then` in the
+    same transaction, and commit. All its sessions and tokens end. An erased account stays as it is, without `then`.
 
     A request of the account that is under way may still write what it read before: the trigger of the account's row
     refuses that, and `delete_leftovers` deletes addresses and second factors.
@@ -108,6 +108,7 @@ def erase_account(account_id: int) -> None:
         _delete_addresses_and_factors(Q(user=user))
         AccountSession.objects.filter(account=user).delete()
         SecurityEvent.objects.create(kind=SecurityEvent.Kind.ACCOUNT_ERASED, account=user, name=user.username)
+        then()
 
 
 def delete_leftovers() -> int:

@@ -35,6 +35,15 @@ def call_after_log_in(request: HttpRequest, account_id: int) -> None:
         listener(request, account_id)
 
 
+class Erasure(NamedTuple):
+    """What a user's request to erase everything has done."""
+
+    needed: Sequence[str] = ()
+    """Sentences for the user: which data is needed by now. The account is then not closed."""
+    is_complete: bool = True
+    """Whether everything is erased; if not, the account is closed and the rest is erased soon."""
+
+
 class PersonalData(Protocol):
     """The data that all apps store about the user of an account."""
 
@@ -47,9 +56,9 @@ class PersonalData(Protocol):
     def find_kept(self, account_id: int) -> list[str]:
         """Return sentences for the user: which data the law keeps after an erasure, and how long."""
 
-    def erase(self, account_id: int) -> list[str]:
-        """Erase everything and close the account. If data is needed by now, erase the rest and return the sentences
-        of `find_needed`. It can be repeated."""
+    def erase(self, account_id: int) -> Erasure:
+        """Close the account and erase everything, now or, if it is much, after the request. If data is needed by now,
+        close nothing, and erase the rest if it is little. It can be repeated."""
 
 
 _personal_data: list[PersonalData] = []

@@ -20,6 +20,7 @@ from apps.orders.lookup import order_lookup
 from apps.orders.order_pages import live
 from apps.orders.payments import circuit_breaker, refunds
 from apps.orders.payments.providers import sandbox, signatures
+from apps.orders.privacy import background_erasure
 from apps.orders.provider_sync import charge_lists, charges, daily_comparison, discrepancies, inbox, status_inquiries
 from apps.orders.schedule import notices
 from apps.orders.scheduled_tasks import mails as task_mails
@@ -126,6 +127,8 @@ def handlers() -> list[TopicHandler]:
         TopicHandler(topics.SEND_REMINDER, task_mails.send_reminder, short, few_options),
         TopicHandler(topics.SEND_FIGURES, task_mails.send_figures, short, mail_options),
         TopicHandler(topics.CANCEL_EVENT, event_cancellation.continue_cancellation, timedelta(minutes=2)),
+        # One takes minutes at most, and the claim is extended after each batch. A person can cause it at will.
+        TopicHandler(topics.ERASE_PERSON, background_erasure.continue_erasure, short, {"together_max": 1}),
         TopicHandler(topics.NOTIFY_OF_SCHEDULE, notices.continue_notice, short, mail_options),
         TopicHandler(topics.SEND_SCHEDULE_NOTICE, notices.send_notice, short, few_options),
         TopicHandler(

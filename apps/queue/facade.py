@@ -105,6 +105,7 @@ __all__ = [
 
 # Personal data; see apps/queue/identity/erasure.py.
 entries_of_accounts = erasure.entries_of_accounts
+count_entries_of_accounts = erasure.count_entries_of_accounts
 export_entries = erasure.export_entries
 export_sign_ups = erasure.export_sign_ups
 erase_sign_ups = erasure.erase_sign_ups

@@ -71,6 +71,7 @@ begin_payments_calls = payment_starts.begin_calls
 notify_payments_begun = payment_starts.notify_begun
 # Personal data; see apps/reservations/staff/erasure.py.
 export_reservations = erasure.export_reservations
+count_reservations_of_accounts = erasure.count_reservations_of_accounts
 entries_with_live_reservation = erasure.entries_with_live_reservation
 erase_reservations = erasure.erase_reservations
 delete_caps_of_email = erasure.delete_caps_of_email

@@ -13,14 +13,20 @@ from django.core import mail
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from apps.accounts import personal_data, registries, security_log
 from apps.accounts.models import SecurityEvent, User
 from apps.accounts.pages import personal_data as data_pages
+from apps.events.facade import EventView
 from apps.events.models import Event
 from apps.kernel import clock
+from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
+from apps.orders import topics
 from apps.orders.models import Invoice, Order
+from apps.orders.privacy import erasure
+from apps.queue.models import QueueEntry
 from tests.support.accounts.credentials import LOG_IN, PASSWORD, AuthenticatorApp
 from tests.support.api_client import Api
 from tests.support.factories import assert_audit_clean, hold, join, make_event
@@ -206,6 +212,111 @@ def test_an_account_whose_data_is_needed_is_not_erased(ann: User, log_in: LogIn)
     ann.refresh_from_db()
     order.refresh_from_db()
     assert (ann.is_active, order.email) == (True, ann.email)
+
+
+def leaves_the_line(user: User, event: EventView, times: int) -> None:
+    """Each join and leave of an account is another entry; in the lobby it has no number."""
+    now = clock.now()
+    QueueEntry.objects.bulk_create(
+        QueueEntry(event_id=event.id, in_lobby=True, account=user, status="left", joined_at=now, ended_at=now)
+        for _ in range(times)
+    )
+
+
+def test_the_work_of_the_request_does_not_grow_with_the_data(ann: User, log_in: LogIn) -> None:
+    """Otherwise one account that joins and leaves all day occupies a thread of the site for minutes."""
+    leaves_the_line(ann, make_event(), 3 * erasure.AT_ONCE_MAX)
+    browser = log_in(ann)
+    with CaptureQueriesContext(connection) as few:
+        assert browser.post(ERASE, SURE).status_code == 200
+    bob = User.objects.create_user("bob@example.org", password=PASSWORD)
+    EmailAddress.objects.create(user=bob, email=bob.email, verified=True, primary=True)
+    leaves_the_line(bob, make_event("later"), 12 * erasure.AT_ONCE_MAX)
+    browser = log_in(bob)
+    with CaptureQueriesContext(connection) as many:
+        assert browser.post(ERASE, SURE).status_code == 200
+    assert len(many) == len(few)
+
+
+def test_an_account_with_much_data_is_closed_at_once_and_the_rest_is_erased_soon(ann: User, log_in: LogIn) -> None:
+    event = make_event()
+    order = buy(hold(event, seats=["hall-A-1"]), email=ann.email, name="Ann Lee")
+    deliver_outbox()
+    ends(order)
+    leaves_the_line(ann, event, erasure.AT_ONCE_MAX)
+    browser = log_in(ann)
+    page = browser.post(ERASE, SURE).content.decode()
+    assert "Your account was closed" in page
+    assert "are being erased now" in page
+    assert "Your data was erased" not in page
+    ann.refresh_from_db()
+    assert (ann.username, ann.email, ann.is_active) == (f"erased-{ann.pk}", "", False)
+    assert not browser.get("/accounts/").wsgi_request.user.is_authenticated
+    again = User.objects.create_user("ann@example.org", password=PASSWORD)
+    EmailAddress.objects.create(user=again, email=again.email, verified=True, primary=True)
+    new = buy(hold(event, seats=["hall-A-2"]), email=again.email, name="Ann New")
+    deliver_outbox()
+    about_account = [letter.subject for letter in mail.outbox if letter.subject.startswith("Your account")]
+    assert about_account == ["Your account was closed"]
+    assert not QueueEntry.objects.filter(account=ann).exists()
+    assert "Ann Lee" not in everything()
+    order.refresh_from_db()
+    new.refresh_from_db()
+    assert (order.is_erased, new.email) == (True, "ann@example.org"), "the later order is a new person's"
+    assert_audit_clean()
+
+
+def test_a_second_delivery_erases_nothing_more(ann: User, log_in: LogIn) -> None:
+    leaves_the_line(ann, make_event(), erasure.AT_ONCE_MAX + 1)
+    log_in(ann).post(ERASE, SURE)
+    deliver_outbox()
+    before = everything()
+    OutboxMessage.objects.filter(topic=topics.ERASE_PERSON).update(done_at=None, available_at=clock.now())
+    deliver_outbox()
+    assert OutboxMessage.objects.get(topic=topics.ERASE_PERSON).done_at is not None
+    assert everything() == before
+
+
+def test_what_has_become_needed_is_erased_later(ann: User, log_in: LogIn) -> None:
+    """A join was under way while the account was closed."""
+    event = make_event()
+    leaves_the_line(ann, event, erasure.AT_ONCE_MAX + 1)
+    log_in(ann).post(ERASE, SURE)
+    join(event, account_id=ann.pk)
+    outbox.deliver()
+    message = OutboxMessage.objects.get(topic=topics.ERASE_PERSON)
+    assert (message.done_at, message.attempts) == (None, 0)
+    assert message.available_at > clock.now() + timedelta(minutes=50)
+    assert QueueEntry.objects.filter(account=ann).count() == 1
+    Event.objects.filter(pk=event.id).update(starts_at=clock.now() - timedelta(days=2))
+    OutboxMessage.objects.filter(pk=message.pk).update(available_at=clock.now())
+    deliver_outbox()
+    assert not QueueEntry.objects.filter(account=ann).exists()
+    assert OutboxMessage.objects.get(pk=message.pk).done_at is not None
+
+
+def test_an_interrupted_erasure_continues(ann: User, log_in: LogIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    leaves_the_line(ann, make_event(), erasure.AT_ONCE_MAX + 1)
+    log_in(ann).post(ERASE, SURE)
+    with monkeypatch.context() as patch:
+        patch.setattr(outbox, "prolong", lambda message: False)
+        outbox.deliver(2)
+    assert QueueEntry.objects.filter(account=ann).count() == erasure.AT_ONCE_MAX + 1 - erasure.BATCH_MAX
+    OutboxMessage.objects.filter(done_at=None).update(available_at=clock.now())
+    deliver_outbox()
+    assert not QueueEntry.objects.filter(account=ann).exists()
+
+
+def test_much_data_does_not_hide_what_is_needed(ann: User, log_in: LogIn) -> None:
+    event = make_event()
+    leaves_the_line(ann, event, erasure.AT_ONCE_MAX + 1)
+    join(event, account_id=ann.pk)
+    refused = log_in(ann).post(ERASE, SURE)
+    assert refused.status_code == 409
+    assert "The place in line for Concert is still in use." in refused.content.decode()
+    ann.refresh_from_db()
+    assert ann.is_active
+    assert not OutboxMessage.objects.filter(topic=topics.ERASE_PERSON).exists()
 
 
 def test_staff_do_not_erase_their_accounts(chief: User, log_in: LogIn) -> None:

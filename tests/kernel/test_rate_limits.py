@@ -300,6 +300,8 @@ def test_the_thread_ends_when_stopped() -> None:
         ("POST /admin/login/", "log-in"),
         ("POST /accounts/password/reset", "log-in"),
         ("POST /accounts/log-out", "write"),
+        ("POST /accounts/erase", "write"),
+        ("GET /accounts/erase", "page"),
         ("GET /", "page"),
         ("HEAD /api/events/a/sections", "read"),
         ("POST /nowhere", "write"),

@@ -57,8 +57,8 @@ def download(request: HttpRequest) -> HttpResponse:
 @reauthentication_required
 @never_cache
 def erase(request: HttpRequest) -> HttpResponse:
-    """Erase the user's data and account, and log out. If some data is still needed, explain which, and erase nothing;
-    if it has become so in the meantime, erase the rest."""
+    """Erase the user's data and account, and log out. If it is much data, the account is closed and the data is erased
+    after the request. If some data is still needed, explain which, and erase nothing."""
     user = request.user
     assert isinstance(user, User)
     source = registries.get_personal_data()
@@ -68,12 +68,13 @@ def erase(request: HttpRequest) -> HttpResponse:
     form = EraseForm(request.POST or None)
     if request.method == "POST" and not needed and form.is_valid():
         email = user.email
-        needed = source.erase(user.pk)
+        erasure = source.erase(user.pk)
+        needed = [*erasure.needed]
         if not needed:
-            _send_mail(request, "account_erased", email, {})
+            _send_mail(request, "account_erased" if erasure.is_complete else "account_closed", email, {})
             user.refresh_from_db()
             logout(request)
-            response = render(request, "accounts/erased.html", {"kept": kept})
+            response = render(request, "accounts/erased.html", {"kept": kept, "is_complete": erasure.is_complete})
             delete_signed_in_cookie(response)
             return response
     status = 409 if request.method == "POST" and needed else 200

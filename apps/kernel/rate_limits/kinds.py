@@ -10,7 +10,8 @@ _FEEDS = ("/api/organizer/", "/api/feeds")
 _SAFE = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
 _LOG_IN = ("/accounts/", "/api/auth/", "/admin/login/", "/admin/password_change/")
 """All pages and calls that check or set a password, or send mail to an account."""
-_LOG_OUT = "/accounts/log-out"
+_NOT_LOG_IN = frozenset(("/accounts/log-out", "/accounts/erase"))
+"""They check no password: those who log in must not wait for them."""
 _OF_EVENT = re.compile(
     r"/(?:api/)?events/[^/]+/(?:"
     r"(?P<join>queue|join)|(?P<poll>queue/status|wait)|(?P<read>sections|announcements|choose/status\.json)|(?P<hold>reservations|choose)|(?P<offer>offers)|(?P<view>views)"
@@ -35,7 +36,7 @@ def kind_of(method: str, path: str) -> str | None:
         return "feed"
     if path in _UNLIMITED_READS and not is_write:
         return None
-    if is_write and path.startswith(_LOG_IN) and path != _LOG_OUT:
+    if is_write and path.startswith(_LOG_IN) and path not in _NOT_LOG_IN:
         return "log-in"
     found = _OF_EVENT.fullmatch(path)
     if found is not None:

@@ -1,12 +1,13 @@
 """The data of an account's user for the account's pages (`accounts.provide_personal_data`)."""
 
+from functools import partial
 from typing import Any
 
 from django.conf import settings
 from django.db.models import Max
 
 from apps.accounts import facade as accounts
-from apps.orders.privacy import erasure, export
+from apps.orders.privacy import background_erasure, erasure, export
 from apps.orders.privacy.person import documents_of, person_of_account
 from apps.queue import facade as queue
 
@@ -28,11 +29,17 @@ class AccountData:
         period = f"until the end of {year + years}, as tax law requires" if years else "as tax law requires"
         return [*kept, f"Your invoices and credit notes, with your name and email address, {period}."]
 
-    def erase(self, account_id: int) -> list[str]:
-        """Erase the user's data, then close the account, unless more data is needed by now; return which."""
+    def erase(self, account_id: int) -> accounts.Erasure:
+        """Erase the user's data, then close the account, unless more data is needed by now. If it is much data, close
+        the account first; an outbox message erases the data."""
         person = person_of_account(account_id)
-        erasure.erase_person(person)
-        needed = erasure.find_needed(person)
-        if not needed:
+        has_much = erasure.has_much(person)
+        if not has_much:
+            erasure.erase_person(person)
+        if needed := erasure.find_needed(person):
+            return accounts.Erasure(needed)
+        if has_much:
+            accounts.erase_account(account_id, partial(background_erasure.publish, person))
+        else:
             accounts.erase_account(account_id)
-        return needed
+        return accounts.Erasure(is_complete=not has_much)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from apps.events import facade as events
 from apps.kernel import clock
@@ -37,12 +37,20 @@ from apps.reservations import facade as reservations
 
 BATCH_MAX = 50
 """Queue entries that one transaction erases with their orders."""
+AT_ONCE_MAX = 100
+"""Rows of a person that a request erases at most. If a person has more, an outbox message erases all of them."""
 EVENT_LASTS = timedelta(days=1)
 """An event counts as over this long after its start."""
 NAME = "erased"
 _erase_adjustments = sql.load("apps.orders", "erase_adjustments")
 
 MayErase = Callable[[Order, datetime], bool]
+OnBatch = Callable[[], object]
+"""Called after each transaction, while none is open."""
+
+
+def _do_nothing() -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +64,30 @@ class Erasure:
         return Erasure(self.orders + other.orders, self.entry_count + other.entry_count)
 
 
-def erase_person(person: Person) -> Erasure:
+def has_much(person: Person) -> bool:
+    """Return whether `erase_person` takes too long for a request. An account may join and leave any number of times, so
+    this reads no more rows than it has to."""
+    most = AT_ONCE_MAX + 1
+    of_orders = (
+        Order.objects.filter(person.own_orders),
+        _received(person),
+        history_in_orders_of_others(person),
+    )
+    count = queue.count_entries_of_accounts(person.account_ids, most)
+    count += reservations.count_reservations_of_accounts(person.account_ids, most)
+    return count + sum(rows.order_by()[:most].count() for rows in of_orders) > AT_ONCE_MAX
+
+
+def erase_person(person: Person, on_batch: OnBatch = _do_nothing) -> Erasure:
     """Erase the person's orders, reservations and queue entries, and the person in tickets of others, except what is
     still needed (`find_needed`). Several transactions; it can be repeated, and continues where it was interrupted."""
 
     def may_erase(order: Order, now: datetime) -> bool:
         return person.owns(order) and is_settled(order, now) and not _has_kept_sale(person, order, now)
 
-    done = erase(entries_of(person), may_erase)
-    _erase_received(person)
-    _erase_former_addresses(person)
+    done = erase(entries_of(person), may_erase, on_batch)
+    _erase_received(person, on_batch)
+    _erase_former_addresses(person, on_batch)
     queue.erase_sign_ups(person.account_ids, clock.now() - EVENT_LASTS)
     events.erase_searches(person.account_ids)
     for email in person.emails:
@@ -88,8 +110,15 @@ def find_needed(person: Person) -> list[str]:
     """Return sentences that say which data is still needed; empty if `erase_person` erases, or has erased,
     everything."""
     now = clock.now()
-    found = Order.objects.filter(person.own_orders).order_by("placed_at", "pk")
-    orders = [order for order in found if not order.is_erased]
+    payments, refunds = _money_under_way()
+    has_money_under_way = Q(Exists(payments.filter(order=OuterRef("pk")))) | Q(
+        Exists(refunds.filter(order=OuterRef("pk")))
+    )
+    # Without orders that ended long ago, of which there may be thousands.
+    found = Order.objects.filter(person.own_orders).filter(
+        Q(status__in=[*Order.OPEN, *Order.STANDING]) | has_money_under_way
+    )
+    orders = [order for order in found.order_by("placed_at", "pk") if not order.is_erased]
     busy = _orders_with_money_under_way([order.pk for order in orders])
     held = Ticket.objects.filter(transfer__in=_received(person), voided_at=None).exclude(
         order__in=[order.pk for order in orders]
@@ -114,12 +143,13 @@ def find_needed(person: Person) -> list[str]:
         elif event := needed_for(order):
             reasons.append(f"Order {order.number} is needed for {event}.")
     reasons += [f"A ticket from another person is needed for {event}." for event in map(needed_for, others) if event]
-    names = queue.events_of_live_entries(entries_of(person), now - EVENT_LASTS)
+    entry_ids = Order.objects.filter(person.own_orders).values_list("entry_id", flat=True)
+    names = queue.events_of_live_entries(entry_ids, person.account_ids, now - EVENT_LASTS)
     return reasons + [f"The place in line for {name} is still in use." for name in names]
 
 
 def _received(person: Person) -> QuerySet[TicketTransfer]:
-    return TicketTransfer.objects.filter(email__in=person.emails)
+    return TicketTransfer.objects.filter(person.is_until("offered_at"), email__in=person.emails)
 
 
 def _held_tickets(person: Person, order: Order) -> QuerySet[Ticket]:
@@ -127,7 +157,7 @@ def _held_tickets(person: Person, order: Order) -> QuerySet[Ticket]:
     return Ticket.objects.filter(order=order, transfer__in=_received(person), voided_at=None)
 
 
-def _erase_received(person: Person) -> None:
+def _erase_received(person: Person, on_batch: OnBatch) -> None:
     """Erase the person's addresses and name from tickets that others offered or passed on; open offers end. One
     transaction for each order. A valid ticket for an event that is not over keeps both."""
     order_ids = _received(person).order_by("ticket__order").values_list("ticket__order", flat=True)
@@ -139,9 +169,10 @@ def _erase_received(person: Person) -> None:
                 transfers.filter(accepted_at=None, ended_at=None).update(ended_at=clock.now())
                 Ticket.objects.filter(transfer__in=transfers).update(holder=NAME)
                 _erase_transfers(transfers)
+        on_batch()
 
 
-def _erase_former_addresses(person: Person) -> None:
+def _erase_former_addresses(person: Person, on_batch: OnBatch) -> None:
     """Erase the person's addresses from the history of others' orders, and from the messages about them to organizers.
     One transaction for each order. A person with a valid ticket for an event that is not over keeps the history."""
     order_ids = history_in_orders_of_others(person).order_by("order").values_list("order", flat=True).distinct()
@@ -154,6 +185,7 @@ def _erase_former_addresses(person: Person) -> None:
             history_in_orders_of_others(person).filter(order=order).update(address=order.erased_email)
             if order.email not in person.emails:
                 _erase_former_buyer(person, order)
+        on_batch()
 
 
 def _erase_former_buyer(person: Person, order: Order) -> None:
@@ -185,7 +217,7 @@ def is_settled(order: Order, now: datetime) -> bool:
     return order.status not in Order.STANDING or _is_over(order.event_id, now)
 
 
-def erase(entry_ids: Sequence[UUID], may_erase: MayErase | None) -> Erasure:
+def erase(entry_ids: Sequence[UUID], may_erase: MayErase | None, on_batch: OnBatch = _do_nothing) -> Erasure:
     """Erase those orders of these queue entries for which `may_erase` returns true (None: no order) and no money is
     under way, and the entries that have no other order and do not wait for an event to come. One transaction per
     BATCH_MAX entries."""
@@ -193,6 +225,7 @@ def erase(entry_ids: Sequence[UUID], may_erase: MayErase | None) -> Erasure:
     for start in range(0, len(entry_ids), BATCH_MAX):
         with transactions.write():
             done += _erase_batch(entry_ids[start : start + BATCH_MAX], may_erase, new_buyers)
+        on_batch()
     return done
 
 
@@ -218,10 +251,17 @@ def _erase_batch(
 def _orders_with_money_under_way(order_ids: Collection[UUID]) -> set[UUID]:
     """Return which of these orders have a pending payment, or a refund that is not settled or that staff must still pay
     out."""
-    payments = Payment.objects.filter(order__in=order_ids, status=Payment.Status.PENDING)
+    return {
+        order_id
+        for rows in _money_under_way()
+        for order_id in rows.filter(order__in=order_ids).values_list("order_id", flat=True)
+    }
+
+
+def _money_under_way() -> tuple[QuerySet[Payment], QuerySet[Refund]]:
+    """Return the pending payments, and the refunds that are not settled or that staff must still pay out."""
     unsettled = Q(status__in=Refund.OPEN) | Q(status=Refund.Status.FAILED, replaced_by=None)
-    refunds = Refund.objects.filter(unsettled, order__in=order_ids)
-    return {*payments.values_list("order_id", flat=True), *refunds.values_list("order_id", flat=True)}
+    return Payment.objects.filter(status=Payment.Status.PENDING), Refund.objects.filter(unsettled)
 
 
 def _is_over(event_id: int, now: datetime) -> bool:

@@ -1,5 +1,6 @@
 """The person whose data is exported or erased, and what belongs to it."""
 
+from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
@@ -18,10 +19,12 @@ class Person(NamedTuple):
     emails: frozenset[str]
     account_ids: frozenset[int]
     has_orders_of_other_accounts: bool
+    until: datetime | None = None
+    """What names an address only since then does not belong to it: the address may be a new person's."""
 
     @property
     def own_orders(self) -> Q:
-        by_address = Q(email__in=self.emails)
+        by_address = Q(email__in=self.emails) & self.is_until("placed_at")
         if not self.has_orders_of_other_accounts:
             by_address &= Q(account=None)
         return by_address | Q(account__in=self.account_ids)
@@ -29,7 +32,12 @@ class Person(NamedTuple):
     def owns(self, order: Order) -> bool:
         """Return what `own_orders` says about this order, which the caller has locked."""
         by_address = order.email in self.emails and (self.has_orders_of_other_accounts or order.account_id is None)
+        if self.until is not None:
+            by_address &= order.placed_at < self.until
         return by_address or order.account_id in self.account_ids
+
+    def is_until(self, field: str) -> Q:
+        return Q() if self.until is None else Q(**{f"{field}__lt": self.until})
 
 
 def person_of_email(email: str) -> Person:
@@ -68,5 +76,5 @@ def history_in_orders_of_others(person: Person) -> QuerySet[OrderHistoryEntry]:
     """Return the entries with the person's addresses in the history of orders that belong to others: corrections of
     such an address to another one, mails sent before them, and mails about tickets that were passed on. Entries of an
     order that has one of the addresses belong to that order."""
-    entries = OrderHistoryEntry.objects.filter(address__in=person.emails)
+    entries = OrderHistoryEntry.objects.filter(person.is_until("at"), address__in=person.emails)
     return entries.exclude(order__email__in=person.emails).exclude(order__account__in=person.account_ids)

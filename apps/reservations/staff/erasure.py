@@ -1,6 +1,6 @@
 """Personal data of reservations: their export, and the replacement of the buyer."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -15,6 +15,11 @@ from apps.reservations.holds.requests import hold_scope
 from apps.reservations.models import PurchaseCap, Reservation
 
 _erase_actors = sql.load("apps.reservations", "erase_actors")
+
+
+def count_reservations_of_accounts(account_ids: Collection[int], count_max: int) -> int:
+    """Return the number of reservations of these accounts, at most `count_max`."""
+    return Reservation.objects.filter(account__in=account_ids).order_by()[:count_max].count()
 
 
 def export_reservations(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:

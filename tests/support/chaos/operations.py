@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from apps.events.models import EventChange
+from apps.accounts.models import User
+from apps.events.models import Event, EventChange
 from apps.events.revisions import service as revisions
 from apps.kernel import clock
 from apps.kernel.checks import reconciler
@@ -26,6 +27,8 @@ from apps.orders.models import (
     TransferPolicy,
 )
 from apps.orders.payments.providers.protocol import Kind
+from apps.orders.privacy import background_erasure
+from apps.orders.privacy.person import Person
 from apps.orders.provider_sync import daily_comparison, event_storage, status_inquiries
 from apps.orders.returns import returns
 from apps.orders.scheduled_tasks import reminders
@@ -372,6 +375,19 @@ def offered(scenario: Scenario, label: str) -> Sale:
     return sale
 
 
+def to_erase(scenario: Scenario, label: str) -> Sale:
+    """The event is over, and the account of its only buyer was closed. The address is the sale's own: the erasure of
+    another sale must not end this one's."""
+    sale = with_event_to_move(scenario, label)
+    email = f"{sale.order_id}@erase.example.org"
+    Order.objects.filter(pk=sale.order_id).update(email=email)
+    Event.objects.filter(pk=sale.reservation.event_id).update(starts_at=clock.now() - timedelta(days=2))
+    account = User.objects.create_user(email)
+    with transactions.write():
+        background_erasure.publish(Person(frozenset([email]), frozenset([account.pk]), False))
+    return sale
+
+
 # --- acts ------------------------------------------------------------------------------------------------------------
 
 GOODWILL_MINOR = 321
@@ -513,6 +529,8 @@ OPERATIONS: dict[str, Operation] = {
     "write the reminders of buyers": message(topics.REMIND_BUYERS, reminder_begun),
     "mail a reminder": message(topics.SEND_REMINDER, reminded),
     "mail that a ticket is offered": message(topics.SEND_TRANSFER, offered),
+    # personal data
+    "erase a person": message(topics.ERASE_PERSON, to_erase),
     # money back
     "return a ticket": Operation(to_return, return_some),
     "return all tickets": Operation(to_return_whole, return_all),
