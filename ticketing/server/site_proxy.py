@@ -196,7 +196,7 @@ class Forwarder:
                 if password_queue.is_password_check(scope["method"], scope["path"]):
                     await self._request_in_turn(scope, body, content, send)
                     return
-                async with self._turns.turn(client_address.address_from_scope(scope)) as turn:
+                async with self._turns.turn(client_address.address_from_scope(scope), scope["path"]) as turn:
                     await self._request(scope, body, content, send, end_turn=None if turn is None else turn.end)
         except asyncio.CancelledError:
             if not body.is_gone or task.uncancel() > 0:

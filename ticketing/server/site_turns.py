@@ -2,12 +2,13 @@
 
 A process of the site answers its requests in order of arrival. So one client's slow requests must not reach all of its
 threads: those of other clients would stand behind them. Further requests of the client wait here, in `web`, without a
-thread. A turn ends when the site begins its answer, or after SECONDS_MAX: an export that takes longer does not keep
-colleagues at the same address from their pages. Log-ins (`password_queue`) and pages that are rendered once for all
-visitors take no turns.
+thread. A turn ends when the site begins its answer. That of an export also ends after EXPORT_SECONDS_MAX, so that it
+does not keep colleagues at the same address from their pages; an account gets one export at a time. Log-ins
+(`password_queue`) and pages that are rendered once for all visitors take no turns.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from weakref import WeakValueDictionary
@@ -17,9 +18,10 @@ from apps.kernel.rate_limits import limits
 from apps.kernel.rate_limits.address_caps import factor_of
 
 WAIT_SECONDS_MAX = 5
-SECONDS_MAX = 5
+EXPORT_SECONDS_MAX = 5
 SITE_FACTOR = 2
 """The turns of an IPv6 /48, in those of one of its addresses."""
+_EXPORT = re.compile(r"/admin/.*\.csv")
 
 
 def share_of_threads(threads: int, processes: int) -> int:
@@ -31,13 +33,14 @@ def share_of_threads(threads: int, processes: int) -> int:
 class Turn:
     """A turn that has begun."""
 
-    def __init__(self, held: ExitStack) -> None:
+    def __init__(self, held: ExitStack, seconds_max: float | None) -> None:
         self._held = held
-        self._timer = asyncio.get_running_loop().call_later(SECONDS_MAX, held.close)
+        self._timer = seconds_max and asyncio.get_running_loop().call_later(seconds_max, held.close)
 
     def end(self) -> None:
         """Let the client's next request begin, unless the turn has ended before."""
-        self._timer.cancel()
+        if self._timer:
+            self._timer.cancel()
         self._held.close()
 
 
@@ -50,9 +53,9 @@ class SiteTurns:
         self._semaphores: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def turn(self, address: str) -> AsyncIterator[Turn | None]:
-        """Run the block in a turn of the address, which may end before the block does. An address that is exempt from
-        limits needs none. Raises Busy after WAIT_SECONDS_MAX."""
+    async def turn(self, address: str, path: str) -> AsyncIterator[Turn | None]:
+        """Run the block, a request for this path, in a turn of the address, which may end before the block does. An
+        address that is exempt from limits needs none. Raises Busy after WAIT_SECONDS_MAX."""
         subject = limits.subject(address)
         if not subject:
             yield None
@@ -69,7 +72,7 @@ class SiteTurns:
                         held.callback(semaphore.release)
             except TimeoutError:
                 raise Busy("Too many requests of your address are waiting.") from None
-            turn = Turn(held)
+            turn = Turn(held, EXPORT_SECONDS_MAX if _EXPORT.fullmatch(path) else None)
             try:
                 yield turn
             finally:

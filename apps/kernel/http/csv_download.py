@@ -5,7 +5,8 @@ within quotes, because to them only a row's first quote begins a cell. So the te
 like a cell.
 
 A file is written in memory before it is sent, so that a client that reads slowly occupies no thread of the site. The
-files that a process writes leave one of its threads to pages; accounts get their files in turns.
+files that a process writes leave one of its threads to pages; accounts get their files in turns, one at a time in all
+processes.
 """
 
 import csv
@@ -21,6 +22,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.cache import patch_vary_headers
 
+from apps.kernel import redis
 from apps.kernel.form_fields.invisible_characters import first_visible
 from apps.kernel.http import problems
 from apps.kernel.http.compression import request_takes_gzip
@@ -36,6 +38,8 @@ TURN_SECONDS = 20.0
 """How long an account that was refused comes before those that asked after it."""
 WRITE_SECONDS_MAX = 45.0
 """Less than the silence after which `web` gives a request up (SILENCE_SECONDS_MAX)."""
+_KEY_SECONDS = 60
+"""How long the mark of an account is kept in Redis after its process has ended."""
 FILE_BYTES_MAX = 32 * 1024 * 1024
 """The largest response; compressed, that is more than a million rows."""
 _COMPRESSION_LEVEL = 4
@@ -80,8 +84,8 @@ def respond_with_csv(
     request: HttpRequest, account: Hashable, name: str, header: Sequence[str], rows: Iterable[Sequence[Cell]]
 ) -> HttpResponseBase:
     """Return a download of the rows, compressed if the client accepts that; for HEAD, its headers only, without reading
-    a row. Raises problems.Busy while this process writes another file of this account, or WRITING_MAX files, and if
-    the rows take longer than WRITE_SECONDS_MAX; FileTooLarge."""
+    a row. Raises problems.Busy while another file of this account is written (by this process, if Redis is away), or
+    this process writes WRITING_MAX files, and if the rows take longer than WRITE_SECONDS_MAX; FileTooLarge."""
     is_compressed = request_takes_gzip(request)
     response: HttpResponseBase
     if request.method == "HEAD":
@@ -113,15 +117,23 @@ _turns: dict[Hashable, float] = {}
 @contextmanager
 def _writing(account: Hashable) -> Iterator[None]:
     """Take a place for a file of this account in the block. Raises problems.Busy."""
+    another = problems.Busy("Another file is being prepared for you. Try again in a moment.")
     with _lock:
         if account in _accounts:
-            raise problems.Busy("Another file is being prepared for you. Try again in a moment.")
+            raise another
         _take_place(account, time.monotonic())
+    key = f"file:{account}"
+    is_first = None
     try:
+        is_first = redis.attempt(lambda client: client.set(key, b"1", nx=True, ex=_KEY_SECONDS) is not None)
+        if is_first is False:
+            raise another
         yield
     finally:
         with _lock:
             _accounts.remove(account)
+        if is_first:
+            redis.attempt(lambda client: client.delete(key))
 
 
 def _take_place(account: Hashable, now: float) -> None:

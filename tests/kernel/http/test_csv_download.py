@@ -10,6 +10,7 @@ from django.conf import settings
 from django.http.response import HttpResponseBase
 from django.test import RequestFactory
 
+from apps.kernel import redis
 from apps.kernel.http import csv_download, problems
 from apps.kernel.http.csv_download import Cell, respond_with_csv, safe_cell
 
@@ -89,6 +90,27 @@ def test_each_account_has_one_file_at_a_time_and_all_together_few(monkeypatch: p
 
     assert b'"2"' in download("ann", rows()).content  # type: ignore[attr-defined]
     assert b'"3"' in download("cleo", [[3]]).content, "a place is free once the file is written"  # type: ignore[attr-defined]
+
+
+def test_an_account_has_one_file_at_a_time_in_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_another_process() -> None:
+        monkeypatch.setattr(csv_download, "_accounts", set())
+
+    def rows() -> Iterator[Sequence[Cell]]:
+        accounts = csv_download._accounts
+        in_another_process()
+        with pytest.raises(problems.Busy):
+            download("ann", [])
+        assert download("ben", [[1]])
+        with monkeypatch.context() as without_redis:
+            without_redis.setattr(redis, "attempt", lambda act: None)
+            assert download("ann", [[1]])
+        monkeypatch.setattr(csv_download, "_accounts", accounts)
+        yield [2]
+
+    assert download("ann", rows())
+    in_another_process()
+    assert download("ann", [[3]])
 
 
 def test_an_account_that_was_refused_comes_before_those_that_asked_after_it(monkeypatch: pytest.MonkeyPatch) -> None:

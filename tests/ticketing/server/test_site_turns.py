@@ -147,13 +147,20 @@ async def test_a_client_that_goes_away_while_it_waits_leaves_its_place() -> None
         del asking
 
 
-async def test_a_turn_ends_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(site_turns, "SECONDS_MAX", 0.01)
+async def test_the_turn_of_an_export_ends_after_some_seconds_and_that_of_a_page_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """When all did, one address reached all threads with a slow page every five seconds."""
+    monkeypatch.setattr(site_turns, "EXPORT_SECONDS_MAX", 0.01)
+    export = "/admin/events/event/1/orders.csv"
     async with waiting_site(1) as site:
-        asking = [site.ask(BUSY) for _ in range(3)]
+        asking = [site.ask(BUSY, export), site.ask(BUSY, export), site.ask(BUSY), site.ask(BUSY, "/admin/")]
         await site.until(3)
+        asking.append(site.ask(OTHER))
+        await site.until(4)
+        assert site.arrived == [BUSY] * 3 + [OTHER]
         site.go_on.set()
-        assert await asyncio.gather(*asking) == [200] * 3
+        assert await asyncio.gather(*asking) == [200] * 5
         del asking
 
 
