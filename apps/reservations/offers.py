@@ -6,7 +6,7 @@ unless there are none.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, zip_longest
+from itertools import zip_longest
 from operator import attrgetter
 from typing import Any
 from uuid import UUID
@@ -29,8 +29,9 @@ from apps.reservations.holds.requests import (
     presale_guard,
     resolve_best_available,
 )
+from apps.reservations.holds.seat_choice.area_candidates import Proposer
+from apps.reservations.holds.seat_choice.areas import Areas
 from apps.reservations.holds.seat_choice.best_available import BestAvailable, count_groups
-from apps.reservations.holds.seat_choice.candidates import Proposer
 from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 
 OFFERS_MAX = 3
@@ -144,7 +145,7 @@ def _open_areas(event: events.EventView, entry: queue.EntryView, demand: BestAva
         if len(closed) == len(demand.section_ids):
             raise
         opened = []
-    areas = tuple(area for area in demand.areas if area.section_id not in closed or area.section_id in opened)
+    areas = Areas(area for area in demand.areas if area.section_id not in closed or area.section_id in opened)
     if not areas:
         raise AccessCodeRequired(sections=sorted(closed.values()))
     return replace(demand, areas=areas)
@@ -155,12 +156,16 @@ def _choose(cursor: sql.Cursor, demand: BestAvailable, own: Mapping[int, FreeSea
     area has seats side by side, return the best of all seats."""
     proposer = Proposer(cursor, [demand], set())
     by_price: list[Sequence[Choice]] = []
-    for _, areas in groupby(demand.areas, key=attrgetter("price_minor")):
-        found = _choose_of_one_price(proposer, replace(demand, areas=tuple(areas)), own)
-        if found:
-            by_price.append(found)
-        if len(by_price) == OFFERS_MAX:
+    lower = demand
+    while lower.areas and len(by_price) < OFFERS_MAX:
+        # The best seats cost the highest price that has seats side by side: prices without them are not read.
+        best = next(proposer.propose_by_area(lower, own), None)
+        if best is None:
             break
+        price = demand.areas.price_by_category[best[0].category_id]
+        same = replace(demand, areas=Areas(area for area in lower.areas if area.price_minor == price))
+        by_price.append(_choose_of_one_price(proposer, same, own))
+        lower = replace(demand, areas=Areas(area for area in lower.areas if area.price_minor < price))
     ranks = zip_longest(*by_price)
     chosen = [choice for rank in ranks for choice in rank if choice is not None][:OFFERS_MAX]
     # In the order of their prices; the sort is stable.
@@ -173,13 +178,10 @@ def _choose(cursor: sql.Cursor, demand: BestAvailable, own: Mapping[int, FreeSea
 def _choose_of_one_price(proposer: Proposer, demand: BestAvailable, own: Mapping[int, FreeSeat]) -> list[Choice]:
     """Return up to OFFERS_MAX choices side by side: the best of each section, then the next best."""
     found: list[Choice] = []
-    areas = list(demand.areas)
-    while areas:
-        for area in list(areas):
-            chosen = proposer.propose_in_area(demand, area, own)
-            if chosen is None:
-                areas.remove(area)
-                continue
+    count = -1
+    while len(found) > count:
+        count = len(found)
+        for chosen in proposer.propose_by_area(demand, own):
             proposer.take(chosen)
             found.append(chosen)
             if len(found) == OFFERS_MAX:

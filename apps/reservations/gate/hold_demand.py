@@ -95,7 +95,7 @@ def _parse_areas(
         return None
     if demand.quantity > event.policy.seats_per_reservation_max:
         return None
-    sections = tuple(dict.fromkeys(area.section_id for area in demand.areas))
+    sections = demand.areas.section_ids
     if not code:
         opened = tuple(section for section in sections if section not in seating.guarded)
         if not opened:

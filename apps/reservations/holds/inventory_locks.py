@@ -18,8 +18,9 @@ from apps.reservations.holds.claims import Claims, judge_claims, read_claims
 from apps.reservations.holds.outcomes import Contended, Refused, Shortage, Undecided, Verdict
 from apps.reservations.holds.replacement import replaced_by, seats_released_by
 from apps.reservations.holds.requests import HoldRequest
+from apps.reservations.holds.seat_choice.area_candidates import Proposer
+from apps.reservations.holds.seat_choice.areas import Areas
 from apps.reservations.holds.seat_choice.best_available import BestAvailable
-from apps.reservations.holds.seat_choice.candidates import Proposer
 from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 from apps.reservations.holds.statements import Batch, LockWait, Results
 
@@ -199,7 +200,7 @@ def _within_opened_areas(request: HoldRequest, demand: BestAvailable, buyers: Bu
         section_id: section_id not in request.guarded or _judge_code(request, {section_id}, buyers) is None
         for section_id in demand.section_ids
     }
-    return replace(demand, areas=tuple(area for area in demand.areas if opened[area.section_id]))
+    return replace(demand, areas=Areas(area for area in demand.areas if opened[area.section_id]))
 
 
 def _refuse_areas(request: HoldRequest, buyers: BuyerLocks) -> Verdict:

@@ -14,7 +14,8 @@ from apps.kernel.codes import code_format
 from apps.kernel.db import sql
 from apps.kernel.http import idempotency, problems
 from apps.queue import facade as queue
-from apps.reservations.holds.seat_choice.best_available import Area, BestAvailable
+from apps.reservations.holds.seat_choice.areas import NO_AREAS, Area, Areas
+from apps.reservations.holds.seat_choice.best_available import BestAvailable
 
 FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "access_code", "replace"})
 _BEST_FIELDS = frozenset({"section", "quantity", "category", "price_max_minor", "accessible", "companions"})
@@ -279,7 +280,7 @@ def resolve_best_available(
     price_max = asked.get("price_max_minor")
     if price_max is not None and not is_price(price_max):
         bad["price_max_minor"] = f"a whole number from 0 to {PRICE_MAX_MINOR} is expected"
-    areas: tuple[Area, ...] = ()
+    areas = NO_AREAS
     if not bad and (section is None or price_max is not None):
         sections = lookup.sections.values() if section is None else [section]
         areas = find_areas(event, sections, lookup.categories, asked.get("category"), price_max)
@@ -307,7 +308,7 @@ def find_areas(
     category_ids: Mapping[str, int],
     category: str | None,
     price_max_minor: int | None,
-) -> tuple[Area, ...]:
+) -> Areas:
     """Return where in these sections seats of the category cost at most the maximum, with fee and tax; the highest
     price first, then the order of the sections. None: of any category, at any price."""
     found = [
@@ -322,7 +323,7 @@ def find_areas(
             or event.price_policy.place_total_minor(price.price_minor, price.tax_rate) <= price_max_minor
         )
     ]
-    return tuple(sorted(found, key=lambda area: -area.price_minor))
+    return Areas(sorted(found, key=lambda area: -area.price_minor))
 
 
 def is_price(value: Any) -> TypeGuard[int]:

@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 from operator import attrgetter
-from typing import NamedTuple
 
+from apps.reservations.holds.seat_choice.areas import NO_AREAS, Areas
 from apps.reservations.holds.seat_choice.free_runs import FreeRuns, FreeSeat, Offer, Part, Run
 
 NEAR_SEEDS_MAX = 12
@@ -28,15 +28,6 @@ RANKS_PER_SEAT = 100
 ACCESSIBLE_SEAT_COST = 1_000
 
 
-class Area(NamedTuple):
-    """The seats of one price in one section."""
-
-    section_id: int
-    category_id: int
-    price_minor: int
-    """The category's price when the request was resolved."""
-
-
 @dataclass(frozen=True, slots=True)
 class BestAvailable:
     """A request that leaves the choice of seats to the system: in one section, or in one of several `areas`."""
@@ -49,7 +40,7 @@ class BestAvailable:
     accessible: bool = False
     companions: int = 0
     """How many of `quantity` sit beside the accessible seats; only with `accessible`."""
-    areas: tuple[Area, ...] = ()
+    areas: Areas = NO_AREAS
     """Where a request without a section or with a maximum price may sit, the preferred area first. A party may sit in
     several areas of one section, never in several sections."""
     has_price_max: bool = False
@@ -58,23 +49,28 @@ class BestAvailable:
     @property
     def section_ids(self) -> Collection[int]:
         """Every section in which it may sit."""
-        return [self.section_id] if self.section_id is not None else {area.section_id for area in self.areas}
+        return [self.section_id] if self.section_id is not None else self.areas.section_ids
+
+    @property
+    def accessible_count(self) -> int:
+        """How many accessible seats it needs."""
+        return self.quantity - self.companions if self.accessible else 0
 
     def in_section(self, section_id: int, category_ids: tuple[int, ...]) -> "BestAvailable":
         """Return the same request for one section and these categories."""
-        return replace(self, section_id=section_id, category_ids=category_ids, areas=())
+        return replace(self, section_id=section_id, category_ids=category_ids, areas=NO_AREAS)
 
     def allows_category(self, category_id: int) -> bool:
         """Return whether the request may get seats of this category."""
         if self.areas:
-            return any(area.category_id == category_id for area in self.areas)
+            return category_id in self.areas.price_by_category
         return not self.category_ids or category_id in self.category_ids
 
     def allows_price(self, category_id: int, price_minor: int) -> bool:
         """Return whether this category, at its current price, is still within the request's maximum."""
         if not self.has_price_max:
             return True
-        return any(area.category_id == category_id and price_minor <= area.price_minor for area in self.areas)
+        return price_minor <= self.areas.price_by_category.get(category_id, -1)
 
 
 class FreeSeatPool:

@@ -1,25 +1,16 @@
-"""Proposals for best-available requests, from one read of a section for a whole batch.
+"""Proposals for best-available requests with one section, from one read of the section for a whole batch.
 
 The read takes no lock and returns no more than needed: the best free seats; more if none of their rows has room for a
 party; all of them only before a request is refused because too few are left.
 """
 
 import secrets
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import NamedTuple
 
 from apps.kernel.db import sql
-from apps.reservations.holds.seat_choice.best_available import (
-    Area,
-    BestAvailable,
-    FreeSeatPool,
-    count_groups,
-    fitting_count,
-    is_adjacent,
-)
+from apps.reservations.holds.seat_choice.best_available import BestAvailable, FreeSeatPool, fitting_count, is_adjacent
 from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 
 # The first read takes READ_MIN of the best free seats, or READ_TO_WANTED times the batch's quantity if that is more. If
@@ -31,12 +22,9 @@ READ_FACTOR = 5
 READ_ADJACENT_MAX = 10_000
 # The first read for accessible seats takes the free seats around this many of the best accessible ones.
 READ_ACCESSIBLE = 24
-# A party that sits together nowhere is offered the least scattered seats of this many sections.
-SCATTERED_SECTIONS = 4
 
 _free_seats = sql.load("apps.reservations", "free_seats")
 _free_seats_accessible = sql.load("apps.reservations", "free_seats_accessible")
-_free_areas = sql.load("apps.reservations", "free_areas")
 
 
 class Proposal(NamedTuple):
@@ -67,8 +55,8 @@ class _Read:
 
 
 @dataclass(slots=True)
-class Proposer:
-    """Proposes seats to one request after another. Every read of the free seats has a new one."""
+class SectionProposer:
+    """Proposes seats of one section to one request after another. Every read of the free seats has a new one."""
 
     cursor: sql.Cursor
     demands: Iterable[BestAvailable]
@@ -81,7 +69,6 @@ class Proposer:
     _wanted_in_areas: int = 0
     """By requests that may sit in several areas; each of them may choose from any of these."""
     _reads: dict[_Kind, _Read] = field(default_factory=dict)
-    _free_in_areas: dict[tuple[tuple[Area, ...], int], dict[Area, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for demand in self.demands:
@@ -90,86 +77,11 @@ class Proposer:
             else:
                 self._wanted[_kind(demand)] = self._wanted.get(_kind(demand), 0) + demand.quantity
 
-    def propose(
-        self, demand: BestAvailable, own: Mapping[int, FreeSeat], named: Collection[int] = frozenset()
-    ) -> Proposal:
-        """Return the best seats for the request, or how many fit in one section. Seats of its `own` are free for this
-        request alone. Seats that the request has `named` itself are not counted."""
-        if demand.areas:
-            return self._propose_in_areas(demand, own, named)
-        return self._propose_in_section(demand, own, named)
+    def is_read(self, demand: BestAvailable) -> bool:
+        """Return whether the seats that a request with one section chooses from were read before."""
+        return _kind(demand) in self._reads
 
-    def propose_together(self, demand: BestAvailable, own: Mapping[int, FreeSeat]) -> Iterator[tuple[FreeSeat, ...]]:
-        """Yield the best seats side by side for a request with several areas, one choice of each area that has any, in
-        the order of the areas; last those that span areas of one section."""
-        for area in demand.areas:
-            chosen = self.propose_in_area(demand, area, own)
-            if chosen is not None:
-                yield chosen
-        for one, count, area_count in _sections_of(demand, self._count_in_areas(demand, own)):
-            if area_count > 1 and count >= demand.quantity:
-                chosen = self._propose_in_section(one, own, together=True).seats
-                if chosen is not None:
-                    yield chosen
-
-    def propose_in_area(
-        self, demand: BestAvailable, area: Area, own: Mapping[int, FreeSeat]
-    ) -> tuple[FreeSeat, ...] | None:
-        """Return the best seats side by side in this area of the request; None if there are none."""
-        if self._count_in_areas(demand, own)[area] < demand.quantity:
-            return None
-        one = demand.in_section(area.section_id, (area.category_id,))
-        return self._propose_in_section(one, own, together=True).seats
-
-    def propose_scattered(
-        self, demand: BestAvailable, own: Mapping[int, FreeSeat], named: Collection[int] = frozenset()
-    ) -> Iterator[tuple[FreeSeat, ...]]:
-        """Yield the best seats in one section for a request with several areas, side by side or not: one choice of each
-        section that has enough."""
-        free = self._count_in_areas(demand, own)
-        for one, count, _ in _sections_of(demand, free):
-            if count >= demand.quantity:
-                chosen = self._propose_in_section(one, own, named).seats
-                if chosen is not None:
-                    yield chosen
-
-    def _propose_in_areas(
-        self, demand: BestAvailable, own: Mapping[int, FreeSeat], named: Collection[int] = frozenset()
-    ) -> Proposal:
-        chosen = next(self.propose_together(demand, own), None)
-        if chosen is None:
-            scattered = islice(self.propose_scattered(demand, own, named), SCATTERED_SECTIONS)
-            chosen = min(scattered, key=count_groups, default=None)
-        if chosen is not None:
-            return Proposal(chosen, len(chosen))
-        free = self._count_in_areas(demand, own)
-        counts = [
-            self._propose_in_section(one, own, named).fitting_count
-            for one, count, _ in _sections_of(demand, free)
-            if count
-        ]
-        return Proposal(None, max(counts, default=0))
-
-    def _count_in_areas(self, demand: BestAvailable, own: Mapping[int, FreeSeat]) -> Mapping[Area, int]:
-        """Return how many seats are free in each area of the request, counted up to its quantity: most areas need not
-        be read at all."""
-        key = (demand.areas, demand.quantity)
-        if key not in self._free_in_areas:
-            rows = _free_areas.rows(
-                self.cursor,
-                section_ids=[area.section_id for area in demand.areas],
-                category_ids=[area.category_id for area in demand.areas],
-                limit=demand.quantity,
-            )
-            found = {(section_id, category_id): count for section_id, category_id, count in rows}
-            self._free_in_areas[key] = {area: found[area.section_id, area.category_id] for area in demand.areas}
-        free = self._free_in_areas[key]
-        if not own:
-            return free
-        mine = Counter((seat.section_id, seat.category_id) for seat in own.values())
-        return {area: count + mine[area.section_id, area.category_id] for area, count in free.items()}
-
-    def _propose_in_section(
+    def propose_in_section(
         self,
         demand: BestAvailable,
         own: Mapping[int, FreeSeat],
@@ -177,8 +89,9 @@ class Proposer:
         *,
         together: bool = False,
     ) -> Proposal:
-        """Return a proposal for a request with one section. `together`: only seats side by side; others are not
-        counted."""
+        """Return the best seats for a request with one section, or how many fit. Seats of its `own` are free for this
+        request alone. Seats that the request has `named` itself are not counted. `together`: only seats side by side;
+        others are not counted."""
         kind = _kind(demand)
         mine = [
             seat
@@ -264,14 +177,3 @@ class Proposer:
 def _kind(demand: BestAvailable) -> _Kind:
     assert demand.section_id is not None, "a read is of one section"
     return _Kind(demand.section_id, demand.category_ids, demand.accessible)
-
-
-def _sections_of(demand: BestAvailable, free: Mapping[Area, int]) -> Iterator[tuple[BestAvailable, int, int]]:
-    """Yield the request for each of its sections, in the order of its areas, with the number of free seats counted
-    there and the number of its areas there."""
-    by_section: dict[int, list[Area]] = {}
-    for area in demand.areas:
-        by_section.setdefault(area.section_id, []).append(area)
-    for section_id, areas in by_section.items():
-        one = demand.in_section(section_id, tuple(sorted(area.category_id for area in areas)))
-        yield one, sum(free[area] for area in areas), len(areas)

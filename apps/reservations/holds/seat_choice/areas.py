@@ -1,0 +1,46 @@
+"""Areas: the seats of one price in one section. A request without a section may sit in thousands of them."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import NamedTuple
+
+
+class Area(NamedTuple):
+    """The seats of one price in one section."""
+
+    section_id: int
+    category_id: int
+    price_minor: int
+    """The category's price when the request was resolved."""
+
+
+class Areas(tuple[Area, ...]):
+    """Areas, the preferred one first. Many requests of an event share one object, so that what follows from thousands
+    of areas is computed once."""
+
+    @cached_property
+    def section_ids(self) -> tuple[int, ...]:
+        """Their sections, each once, in the order of the areas."""
+        return tuple(self.category_ids_by_section)
+
+    @cached_property
+    def category_ids_by_section(self) -> Mapping[int, tuple[int, ...]]:
+        """The categories of each section, sorted; the sections in the order of the areas."""
+        found: dict[int, list[int]] = {}
+        for area in self:
+            found.setdefault(area.section_id, []).append(area.category_id)
+        return {section_id: tuple(sorted(categories)) for section_id, categories in found.items()}
+
+    @cached_property
+    def price_by_category(self) -> Mapping[int, int]:
+        return {area.category_id: area.price_minor for area in self}
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+NO_AREAS = Areas()

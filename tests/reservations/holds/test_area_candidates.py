@@ -1,0 +1,154 @@
+"""Best available in an event with many areas: few statements, linear work, and still together wherever possible."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.db import connection
+
+from apps.events import facade as events
+from apps.reservations import facade as reservations
+from apps.reservations.holds.seat_choice import area_candidates
+from apps.reservations.holds.seat_choice.area_candidates import FIRST_MAX, Proposer
+from apps.reservations.holds.seat_choice.areas import Area, Areas
+from tests.support.factories import assert_audit_clean, hold, join, make_event, make_hold_request
+from tests.support.races import statements
+from tests.support.reservations.buyers import is_held, outcome_types, problem_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+HALLS = 24
+TIERS = 6
+
+
+def halls(count: int = HALLS) -> tuple[str, ...]:
+    return tuple(f"H{number}" for number in range(count))
+
+
+@pytest.fixture
+def single_seats() -> events.EventView:
+    """In every hall six rows of one seat, each of another price."""
+    return make_event(
+        rows=TIERS,
+        seats_per_row=1,
+        halls=halls(),
+        tiers={f"T{number}": 1_000 + number for number in range(TIERS)},
+        tier_of={f"h{hall}-{'ABCDEF'[tier]}": f"T{tier}" for hall in range(HALLS) for tier in range(TIERS)},
+    )
+
+
+@pytest.fixture
+def pairs_apart() -> events.EventView:
+    """In every hall one row of three, of which the middle seat is taken, but not in hall 20."""
+    event = make_event(rows=1, seats_per_row=3, halls=halls())
+    taken = [f"h{hall}-A-2" for hall in range(HALLS) if hall != 20]
+    for start in range(0, len(taken), 8):
+        hold(event, seats=taken[start : start + 8])
+    return event
+
+
+def anywhere(event: events.EventView, quantity: int, **more: Any) -> reservations.HoldRequest:
+    return make_hold_request(event, best_available={"quantity": quantity, **more})
+
+
+def decide(*requests: reservations.HoldRequest) -> tuple[list[reservations.HoldOutcome], list[str]]:
+    """Return the outcomes of one batch, and the statements that chose seats."""
+    with statements() as names:
+        outcomes = reservations.hold(requests)
+    return outcomes, [name for name in names if name in ("free_areas", "adjacent_areas", "free_seats")]
+
+
+def seats_of(outcome: reservations.HoldOutcome) -> list[str]:
+    assert isinstance(outcome, reservations.Held), outcome
+    return sorted(seat.seat_id for seat in reservations.get_reservation(outcome.reservation_id).seats)
+
+
+def test_a_party_that_sits_together_nowhere_reads_only_the_first_sections(single_seats: events.EventView) -> None:
+    """Of 144 areas in 24 sections: before, all sections were read."""
+    (outcome,), read = decide(anywhere(single_seats, 2))
+    assert {seat[:3] for seat in seats_of(outcome)} == {"h0-"}
+    assert read.count("free_areas") == 1
+    assert read.count("adjacent_areas") == 2, "of the next 16 sections, then of the rest"
+    assert read.count("free_seats") == FIRST_MAX
+    assert_audit_clean()
+
+
+def test_a_party_sits_in_the_only_section_where_it_sits_together(pairs_apart: events.EventView) -> None:
+    (outcome,), read = decide(anywhere(pairs_apart, 2))
+    assert seats_of(outcome) == ["h20-A-1", "h20-A-2"]
+    assert read.count("free_seats") == FIRST_MAX + 1
+    (outcome,), read = decide(anywhere(pairs_apart, 2))
+    assert seats_of(outcome) == ["h0-A-1", "h0-A-3"]
+    assert_audit_clean()
+
+
+def test_beyond_the_seats_that_are_examined_a_party_sits_apart(
+    pairs_apart: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sections before hall 20 have 32 free seats that are examined."""
+    monkeypatch.setattr(area_candidates, "EXAMINED_SEATS_MAX", 20)
+    (outcome,), read = decide(anywhere(pairs_apart, 2))
+    assert seats_of(outcome) == ["h0-A-1", "h0-A-3"]
+    assert (read.count("adjacent_areas"), read.count("free_seats")) == (1, FIRST_MAX)
+    assert_audit_clean()
+
+
+def test_the_only_adjacent_seats_may_be_of_two_prices() -> None:
+    event = make_event(
+        rows=2,
+        seats_per_row=1,
+        halls=halls(),
+        tiers={"Gold": 9_000},
+        tier_of={f"h{hall}-A": "Gold" for hall in range(HALLS)},
+    )
+    assert seats_of(decide(anywhere(event, 2))[0][0]) == ["h0-A-1", "h0-B-1"]
+
+
+def test_a_party_that_is_too_large_is_refused_without_reading_a_section(pairs_apart: events.EventView) -> None:
+    (outcome,), read = decide(anywhere(pairs_apart, 4))
+    problem = problem_of(outcome)
+    assert (problem.type, problem.extra["available"]) == ("not-enough-left", 3)
+    assert set(read) == {"free_areas"}
+    assert_audit_clean()
+
+
+def test_a_batch_fills_all_areas_to_the_last_seat() -> None:
+    """Twenty-four pairs for 24 rows of two, more than one request may read."""
+    event = make_event(rows=1, seats_per_row=2, halls=halls())
+    assert area_candidates.READS_MAX < HALLS
+    outcomes, read = decide(*(anywhere(event, 2) for _ in range(HALLS + 1)))
+    assert outcome_types(outcomes[:HALLS]) == ["held"] * HALLS
+    assert not is_held(outcomes[HALLS])
+    assert read.count("free_seats") == HALLS
+    assert_audit_clean()
+
+
+def test_the_work_of_a_choice_is_proportional_to_the_areas(single_seats: events.EventView) -> None:
+    """Before, the tuple of all areas was hashed twice for each of them."""
+    hashed = 0
+
+    class CountedArea(Area):
+        def __hash__(self) -> int:
+            nonlocal hashed
+            hashed += 1
+            return super().__hash__()
+
+    found = anywhere(single_seats, 2).best
+    assert found is not None
+    assert len(found.areas) == HALLS * TIERS
+    demand = replace(found, areas=Areas(CountedArea(*area) for area in found.areas))
+    with connection.cursor() as cursor:
+        proposer = Proposer(cursor, [demand] * 3, set())
+        for _ in range(3):
+            seats = proposer.propose(demand, {}).seats
+            assert seats is not None
+            proposer.take(seats)
+    assert hashed <= len(demand.areas)
+
+
+def test_offers_read_only_prices_that_have_seats_side_by_side(pairs_apart: events.EventView) -> None:
+    with statements() as names:
+        offers = reservations.propose_offers(pairs_apart, join(pairs_apart), {"quantity": 2})
+    assert [offer.seat_ids for offer in offers] == [["h20-A-1", "h20-A-2"]]
+    assert names.count("free_areas") == 1
+    assert names.count("free_seats") == FIRST_MAX + 1
