@@ -22,9 +22,9 @@ from apps.reservations.errors import AccessCodeRequired
 from apps.reservations.holds import access_codes
 from apps.reservations.holds.replacement import read_seats_of
 from apps.reservations.holds.requests import (
+    EventAreas,
     EventLookup,
     code_of,
-    find_areas,
     guarded_of,
     presale_guard,
     resolve_best_available,
@@ -129,7 +129,7 @@ def _resolve(event: events.EventView, asked: Any) -> BestAvailable:
     if demand.areas:
         return demand
     section = [one for one in sections.values() if one.id == demand.section_id]
-    return replace(demand, areas=find_areas(event, section, categories, asked.get("category"), None))
+    return replace(demand, areas=EventAreas(section, categories).find(event, asked.get("category"), None))
 
 
 def _open_areas(event: events.EventView, entry: queue.EntryView, demand: BestAvailable, code: str) -> BestAvailable:

@@ -88,7 +88,7 @@ def _parse_areas(
 ) -> HoldDemand | None:
     """Return the demand of a payload that asks for the best seats of several areas and for nothing else; else None."""
     wrong: dict[str, Any] = {}
-    lookup = EventLookup(seating.sections, seating.categories, {}, seating.guarded)
+    lookup = EventLookup(seating.sections, seating.categories, {}, seating.guarded, seating.areas)
     demand = resolve_best_available(event, lookup, best, wrong)
     code = code_of(payload.get("access_code"))
     if demand is None or code is None or not {"best_available", "access_code"}.issuperset(payload):

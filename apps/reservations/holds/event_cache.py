@@ -9,7 +9,7 @@ from apps.kernel.db import reads
 from apps.kernel.fastpath import cache
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.kernel.fastpath.cache import BatchRefreshingCache
-from apps.reservations.holds.requests import EventLookup, guarded_of, named_seats
+from apps.reservations.holds.requests import EventAreas, EventLookup, guarded_of, named_seats
 
 EVENTS_MAX = 1_000
 PRICES_MAX = 10_000
@@ -29,6 +29,7 @@ class Seating(NamedTuple):
     """The public names of the sections that require an access code, by id."""
     reserved_ids: tuple[int, ...]
     """Sections with reserved seats."""
+    areas: EventAreas
 
 
 class SeatPlace(NamedTuple):
@@ -43,14 +44,19 @@ _AskedSeats = tuple[int, tuple[str, ...]]
 def _read_seating(event_ids: Sequence[int]) -> dict[int, Seating]:
     categories = events.list_categories_of(event_ids)
     return {
-        event_id: Seating(
-            sections={section.slug: section for section in sections},
-            categories={category.key: category.id for category in categories[event_id]},
-            guarded=guarded_of(sections),
-            reserved_ids=tuple(section.id for section in sections if not section.is_general_admission),
-        )
+        event_id: _build_seating(sections, {category.key: category.id for category in categories[event_id]})
         for event_id, sections in events.list_sections_of(event_ids).items()
     }
+
+
+def _build_seating(sections: Sequence[events.SectionView], categories: dict[str, int]) -> Seating:
+    return Seating(
+        sections={section.slug: section for section in sections},
+        categories=categories,
+        guarded=guarded_of(sections),
+        reserved_ids=tuple(section.id for section in sections if not section.is_general_admission),
+        areas=EventAreas(sections, categories),
+    )
 
 
 # Changes by staff (a section restricted or opened, a tier renamed) are known here within two seconds. The hold reads
@@ -110,7 +116,7 @@ async def load_lookup(event: events.EventView, payload: object) -> EventLookup:
         _keep_seats(event.id, loaded)
         seats |= loaded
     seat_ids = {guid: seat.seat_id for guid, seat in seats.items()}
-    return EventLookup(found.sections, found.categories, seat_ids, found.guarded)
+    return EventLookup(found.sections, found.categories, seat_ids, found.guarded, found.areas)
 
 
 def cache_named_seats(asked: Sequence[tuple[events.EventView, object]]) -> reads.Read[None]:

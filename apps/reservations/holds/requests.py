@@ -20,6 +20,8 @@ from apps.reservations.holds.seat_choice.best_available import BestAvailable
 FIELDS = frozenset({"seats", "ga_section", "ga_quantity", "best_available", "access_code", "replace"})
 _BEST_FIELDS = frozenset({"section", "quantity", "category", "price_max_minor", "accessible", "companions"})
 PRICE_MAX_MINOR = 10**12
+AREA_CHOICES_MAX = 16
+"""So many choices of an event's areas, by category and maximum price, are kept."""
 
 
 def hold_scope(event_id: int, buyer: str) -> str:
@@ -62,6 +64,46 @@ class HoldRequest:
         return hold_scope(self.event.id, self.buyer)
 
 
+class EventAreas:
+    """The areas of an event. They are sorted once, when its sections were read, and not for each of its requests."""
+
+    def __init__(self, sections: Iterable[events.SectionView], category_ids: Mapping[str, int]) -> None:
+        reserved = [section for section in sections if not section.is_general_admission]
+        self._prices = {
+            price.category: price for section in reserved for price in section.prices if price.category in category_ids
+        }
+        self._category_ids = category_ids
+        found = [
+            Area(section.id, category_ids[price.category], price.price_minor)
+            for section in reserved
+            for price in section.prices
+            if price.category in category_ids
+        ]
+        self._all = Areas(sorted(found, key=lambda area: -area.price_minor))
+        self._found: dict[frozenset[int], Areas] = {}
+
+    def find(self, event: events.EventView, category: str | None, price_max_minor: int | None) -> Areas:
+        """Return where seats of the category cost at most the maximum, with fee and tax; the highest price first, then
+        the order of the sections. None: of any category, at any price. A category has one price in all sections."""
+        if category is None and price_max_minor is None:
+            return self._all
+        wanted = frozenset(
+            self._category_ids[key]
+            for key, price in self._prices.items()
+            if category in (None, key)
+            and (
+                price_max_minor is None
+                or event.price_policy.place_total_minor(price.price_minor, price.tax_rate) <= price_max_minor
+            )
+        )
+        found = self._found.get(wanted)
+        if found is None:
+            if len(self._found) >= AREA_CHOICES_MAX:
+                self._found.clear()
+            found = self._found[wanted] = Areas(area for area in self._all if area.category_id in wanted)
+        return found
+
+
 @dataclass(frozen=True, slots=True)
 class EventLookup:
     """The objects that the names in a payload refer to, as read a moment ago."""
@@ -73,6 +115,8 @@ class EventLookup:
     """Public id to id, of the seats that the payload names and that exist."""
     guarded: Mapping[int, str] = field(default_factory=dict)
     """See `HoldRequest.guarded`."""
+    areas: EventAreas | None = None
+    """Of all sections, if they were found before."""
 
 
 def guarded_of(sections: Iterable[events.SectionView]) -> dict[int, str]:
@@ -282,8 +326,10 @@ def resolve_best_available(
         bad["price_max_minor"] = f"a whole number from 0 to {PRICE_MAX_MINOR} is expected"
     areas = NO_AREAS
     if not bad and (section is None or price_max is not None):
-        sections = lookup.sections.values() if section is None else [section]
-        areas = find_areas(event, sections, lookup.categories, asked.get("category"), price_max)
+        found = lookup.areas if section is None else EventAreas([section], lookup.categories)
+        if found is None:
+            found = EventAreas(lookup.sections.values(), lookup.categories)
+        areas = found.find(event, asked.get("category"), price_max)
         if not areas:
             bad["section" if price_max is None else "price_max_minor"] = (
                 "no such seats" if price_max is None else "no seats cost that little"
@@ -300,30 +346,6 @@ def resolve_best_available(
         areas=areas,
         has_price_max=price_max is not None,
     )
-
-
-def find_areas(
-    event: events.EventView,
-    sections: Iterable[events.SectionView],
-    category_ids: Mapping[str, int],
-    category: str | None,
-    price_max_minor: int | None,
-) -> Areas:
-    """Return where in these sections seats of the category cost at most the maximum, with fee and tax; the highest
-    price first, then the order of the sections. None: of any category, at any price."""
-    found = [
-        Area(section.id, category_ids[price.category], price.price_minor)
-        for section in sections
-        if not section.is_general_admission
-        for price in section.prices
-        if category in (None, price.category)
-        and price.category in category_ids
-        and (
-            price_max_minor is None
-            or event.price_policy.place_total_minor(price.price_minor, price.tax_rate) <= price_max_minor
-        )
-    ]
-    return Areas(sorted(found, key=lambda area: -area.price_minor))
 
 
 def is_price(value: Any) -> TypeGuard[int]:

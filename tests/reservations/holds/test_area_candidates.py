@@ -8,6 +8,8 @@ from django.db import connection
 
 from apps.events import facade as events
 from apps.reservations import facade as reservations
+from apps.reservations.holds import event_cache
+from apps.reservations.holds.requests import EventLookup, resolve_best_available
 from apps.reservations.holds.seat_choice import area_candidates
 from apps.reservations.holds.seat_choice.area_candidates import FIRST_MAX, Proposer
 from apps.reservations.holds.seat_choice.areas import Area, Areas
@@ -144,6 +146,19 @@ def test_the_work_of_a_choice_is_proportional_to_the_areas(single_seats: events.
             assert seats is not None
             proposer.take(seats)
     assert hashed <= len(demand.areas)
+
+
+@pytest.mark.parametrize("asked", [{}, {"category": "T3"}, {"price_max_minor": 1_002}])
+def test_the_areas_of_an_event_are_found_once_for_all_requests(
+    single_seats: events.EventView, asked: dict[str, Any]
+) -> None:
+    seating = event_cache.seating.read(single_seats.id)
+    lookup = EventLookup(seating.sections, seating.categories, {}, seating.guarded, seating.areas)
+    one, other = (resolve_best_available(single_seats, lookup, {"quantity": 2, **asked}, {}) for _ in range(2))
+    assert one is not None
+    assert other is not None
+    assert one.areas
+    assert one.areas is other.areas
 
 
 def test_offers_read_only_prices_that_have_seats_side_by_side(pairs_apart: events.EventView) -> None:
