@@ -374,3 +374,14 @@ def test_the_site_does_not_count_a_request_that_the_fast_path_has_counted(client
     forged = {client_address.FORWARDED_BY_HEADER: "0" * 48, "X-Forwarded-For": "198.51.100.77"}
     statuses = [client.get("/api/docs", headers=forged, REMOTE_ADDR=OFFICE).status_code for _ in range(3)]
     assert statuses == [200, 200, 429], "a forged mark is ignored, and so is its address"
+
+
+@pytest.mark.parametrize("header", ["Bearer T", "bearer T", "Bearer  T ", "bEARER \tT", "T"])
+def test_a_token_has_one_bucket_however_its_header_is_written(header: str) -> None:
+    assert kinds.token_of(header, "sessionid=S") == "T"
+
+
+def test_without_a_token_the_cookie_counts() -> None:
+    assert kinds.token_of("", "a=b; sessionid=S; visitor=V") == "S"
+    assert kinds.token_of("", "visitor=V") == "V"
+    assert kinds.token_of("", "a=b") == ""

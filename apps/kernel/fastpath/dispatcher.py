@@ -248,10 +248,8 @@ def _record_response(active: _ActiveRequest, reply: Reply) -> None:
 
 def _get_credentials(request: Request) -> str:
     headers = request.headers
-    authorization, cookie = headers.plain(b"authorization"), headers.plain(b"cookie")
-    if authorization is not None:
-        return authorization.decode("latin-1")
-    return kinds.token_of("", cookie.decode("latin-1")) if cookie is not None else ""
+    authorization, cookie = headers.plain(b"authorization") or b"", headers.plain(b"cookie") or b""
+    return kinds.token_of(authorization.decode("latin-1"), cookie.decode("latin-1"))
 
 
 def _pattern(path: str) -> str:

@@ -52,11 +52,12 @@ def kind_of(method: str, path: str) -> str | None:
 
 
 def token_of(authorization: str, cookie: str) -> str:
-    """Return the unverified credentials: the bearer token, else the session or visitor cookie, else "".
+    """Return the unverified credentials: the bearer token, without the scheme and blanks that can be written in several
+    ways, else the session or visitor cookie, else "".
 
     A client that invents credentials gets a bucket for them, and is still limited by address.
     """
     if authorization:
-        return authorization
+        return authorization.partition(" ")[2].strip() or authorization
     found = _VISITOR.search(cookie)
     return found[1] if found else ""
