@@ -18,6 +18,7 @@ NEXT_POLL_READY_MS = 15_000
 NEXT_POLL_ENDED_MS = 60_000
 NEXT_POLL_MIN_MS = 1_000
 NEXT_POLL_MAX_MS = 300_000
+CLAIM_SHARE_MAX = 0.75
 JITTER = 0.2
 """The time until a poll is shortened by up to this share, so that visitors who joined together poll at other times."""
 LOBBY_POLLS_PER_SECOND = 2_000
@@ -126,9 +127,11 @@ def _estimate_in_lobby(snapshot: RoomSnapshot) -> WaitEstimate:
 
 def next_poll_ms(ahead: int, rate_per_second: int, claim_seconds: int) -> int:
     """Return the milliseconds until the next poll: half the shortest wait, but at least NEXT_POLL_MIN_MS or half the
-    claim time, whichever is less; jitter then shortens it. So a poll after the turn is still in time to claim."""
+    claim time, whichever is less, and at most CLAIM_SHARE_MAX of the claim time: those ahead may all leave at once, and
+    then the next tick admits. Jitter then shortens it. So a poll after the turn is still in time to claim."""
     soonest_ms = max(0.0, ahead - burst(rate_per_second)) / rate_per_second * 1_000
-    wanted = min(NEXT_POLL_MAX_MS, max(soonest_ms / 2, min(NEXT_POLL_MIN_MS, claim_seconds * 500)))
+    most = min(NEXT_POLL_MAX_MS, claim_seconds * 1_000 * CLAIM_SHARE_MAX)
+    wanted = min(most, max(soonest_ms / 2, min(NEXT_POLL_MIN_MS, claim_seconds * 500)))
     return int(wanted * (1 - JITTER * _random.random()))
 
 
