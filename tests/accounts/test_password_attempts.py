@@ -207,3 +207,17 @@ def test_a_very_long_password_is_not_hashed(hashes: type[CountingHasher]) -> Non
 
 def test_the_limits_have_settings() -> None:
     assert {"password", "account", "mail"} <= set(rate_limits.KINDS)
+
+
+def test_others_behind_the_same_address_do_not_lock_out_a_known_browser(
+    hashes: type[CountingHasher], ann: User
+) -> None:
+    owner = Client(**SAME_ORIGIN)
+    assert post(LOG_IN, ann.username, PASSWORD, browser=owner).status_code == 302
+    owner.post("/accounts/log-out")
+    for number in range(35):
+        post(LOG_IN, f"name-{number}")
+    assert post(LOG_IN, ann.username, PASSWORD).status_code == 429, "another browser behind this address"
+    assert post(LOG_IN, ann.username, PASSWORD, browser=owner).status_code == 302
+    owner.post("/accounts/log-out")
+    assert [post(LOG_IN, ann.username, browser=owner).status_code for _ in range(11)][-1] == 429

@@ -2,7 +2,8 @@
 
 Only failures count, so that hundreds of buyers behind one address can log in. The limit per account counts failures
 from all addresses. It does not apply to a browser or from a network in which this account has logged in before, so that
-an attacker elsewhere cannot lock out the account's owner. All processes share the counts (`apps.kernel.rate_limits`).
+an attacker elsewhere cannot lock out the account's owner; nor does the limit per address to such a browser, so that
+others behind the same address cannot. All processes share the counts (`apps.kernel.rate_limits`).
 """
 
 from datetime import timedelta
@@ -63,8 +64,10 @@ def _is_known_browser(request: HttpRequest, name: str) -> bool:
 
 
 def _subjects(request: HttpRequest, name: str) -> tuple[str, str]:
+    """Return the address (or none), which has a limit for all names, and the name with its network."""
     address = client_address.address_from_environ(request.META)
-    return address, f"{_digest(name)} {rate_limits.network_of(address)}"
+    counted = "" if _is_known_browser(request, name) else address
+    return counted, f"{_digest(name)} {rate_limits.network_of(address)}"
 
 
 def _digest(name: str) -> str:
