@@ -18,7 +18,8 @@ How old a copy may be:
   be kept at all, because a moment is near, is still rendered for all requests at once, and is never too old for one.
 
 A render takes a slot of the first client that has one free, of those that ask for the page: a client whose slots are
-all taken does not delay the others.
+all taken does not delay the others. A process has few pages rendered at once, so that many pages that one client asks
+for leave threads of the site to other requests.
 """
 
 import asyncio
@@ -132,12 +133,13 @@ class _Figures:
 
 class PageCache:
     """An ASGI application for HTTP in front of the site. `is_shared(path)`: whether the path is one of a shared page.
-    Until `set_version` is called, every request is passed on."""
+    Until `set_version` is called, every request is passed on. `renders_max`: the pages that are rendered at once."""
 
-    def __init__(self, site: Site, is_shared: Callable[[str], bool], *, bytes_max: int) -> None:
+    def __init__(self, site: Site, is_shared: Callable[[str], bool], *, bytes_max: int, renders_max: int = 1) -> None:
         self._site = site
         self._is_shared = is_shared
         self._bytes_max = bytes_max
+        self._turns = asyncio.Semaphore(renders_max)
         self._figures = _Figures()
         # The least recently sent page first.
         self._pages: OrderedDict[_Key, Page] = OrderedDict()
@@ -213,7 +215,8 @@ class PageCache:
         page = self._find(key, arrived_at)
         if page is not None:
             if not _is_wanted(page, scope):
-                self._begin_render(key, scope)  # Perhaps it is the newer version that is wanted.
+                if not self._is_fresh(page, arrived_at):
+                    self._begin_render(key, scope)  # Perhaps it is the newer version that is wanted.
                 await self._site(scope, receive, send)
                 return
             self._note_answer(key, page, scope, arrived_at)
@@ -263,10 +266,13 @@ class PageCache:
 
     def _note_answer(self, key: _Key, page: Page, scope: Scope, now: float) -> None:
         """Count an answer from memory. If the copy is stale, have the page rendered again."""
-        is_fresh = now < page.fresh_until and (page.is_immutable or page.number == self._number)
+        is_fresh = self._is_fresh(page, now)
         self._count_answer("hit" if is_fresh else "stale", page, now)
         if not is_fresh:
             self._begin_render(key, scope)
+
+    def _is_fresh(self, page: Page, now: float) -> bool:
+        return now < page.fresh_until and (page.is_immutable or page.number == self._number)
 
     def _is_usable(self, page: Page, now: float) -> bool:
         if now >= page.usable_until:
@@ -317,9 +323,10 @@ class PageCache:
         return render
 
     async def _render_in_slot(self, key: _Key, client: str, scope: Scope, render: _Render) -> Page | None:
-        """Render the page once this client has a free slot, unless another client had one earlier."""
+        """Render the page once this client has a free slot and few others are rendered, unless another client had both
+        earlier."""
         try:
-            async with self._site.slot(scope):
+            async with self._site.slot(scope), self._turns:
                 other = self._renders.get(key)
                 if other is None:
                     page = self._pages.get(key)

@@ -181,6 +181,10 @@ async def test_a_page_with_its_version_in_the_address_is_sent_only_in_that_versi
     site.headers["etag"], site.body = f'"{new}"', b"new"
     assert (await ask(pages, EVENT, "GET", f"v={new}")).body == b"forwarded"
     await drain(pages)
+    assert len(site.rendered) == 1, "no version that a client invents causes a render"
+    pages.set_version("2")
+    assert (await ask(pages, EVENT, "GET", f"v={new}")).body == b"forwarded"
+    await drain(pages)
     assert (await ask(pages, EVENT, "GET", f"v={new}")).body == b"new"
     assert len(pages._pages) == 1
 
@@ -453,3 +457,16 @@ async def drain(pages: PageCache) -> None:
     """Wait for the renders in the background."""
     while renders := [*pages._waiting.values(), *pages._renders.values()]:
         await asyncio.gather(*(render.task for render in renders), return_exceptions=True)
+
+
+async def test_one_client_has_few_pages_rendered_at_once(pages: PageCache, site: FakeSite) -> None:
+    """Each takes a thread of the site, and large plans take it a second."""
+    site.go_on.clear()
+    asked = [asyncio.create_task(ask(pages, f"/events/event-{number}/")) for number in range(3)]
+    await site.reached.wait()
+    for _ in range(10):
+        await run_loop_once()
+    assert len(site.rendered) == 1
+    site.go_on.set()
+    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * 3
+    assert len(site.rendered) == 3
