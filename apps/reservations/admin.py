@@ -19,7 +19,6 @@ from apps.kernel.admin_lists import (
     confirm_action,
     format_count,
 )
-from apps.kernel.db import transactions
 from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
 from apps.reservations import facade
@@ -95,8 +94,7 @@ class ReservationAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     @accounts.sensitive_action
     def cancel(self, request, queryset):
         def cancel(pk, who):
-            with transactions.write():
-                facade.cancel(pk, who=who, why="canceled by staff")
+            facade.cancel_unpaid(pk, who, "canceled by staff")
 
         asked = confirm_action(
             self, request, queryset, title="Cancel these reservations?", button="Yes, cancel them",

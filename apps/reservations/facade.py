@@ -38,7 +38,7 @@ from apps.reservations.lifecycle import confirmations, payment_starts
 from apps.reservations.lifecycle import release as reservation_release
 from apps.reservations.lifecycle.confirmations import Confirmation
 from apps.reservations.lifecycle.payment_starts import PlannedPayment
-from apps.reservations.lifecycle.release import SweepResult, cancel, cancel_pending, sweep, sweep_all
+from apps.reservations.lifecycle.release import SweepResult, cancel, cancel_pending, cancel_unpaid, sweep, sweep_all
 from apps.reservations.lifecycle.ticket_returns import return_tickets
 from apps.reservations.offers import Offer, propose_offers
 from apps.reservations.payment import (
@@ -103,6 +103,7 @@ __all__ = [
     "begin_payments_calls",
     "cancel",
     "cancel_pending",
+    "cancel_unpaid",
     "change_email",
     "confirm",
     "confirm_plain",

@@ -317,9 +317,24 @@ def release(reservation_id: UUID, who: str, why: str = "released") -> None:
         reservation = lock(reservation_id)
         if reservation.status == Reservation.Status.PAYING:
             raise PaymentInProgress
-        if reservation.status == Reservation.Status.CONFIRMED:
-            raise PaymentInProgress("This reservation is paid; cancel its order instead.")
-        end(reservation, who=who, why=why)
+        _end_unpaid(reservation, who, why)
+
+
+def cancel_unpaid(reservation_id: UUID, who: str, why: str) -> None:
+    """Cancel the reservation, also while it is being paid for, and release its stock; an ended one stays unchanged. A
+    payment that arrives afterwards is refunded.
+
+    Raises ReservationNotFound, and PaymentInProgress once it is paid: then its order must be canceled.
+    """
+    with transactions.write():
+        _end_unpaid(lock(reservation_id), who, why)
+
+
+def _end_unpaid(reservation: Reservation, who: str, why: str) -> None:
+    """Cancel a reservation that the caller has locked, which may have been paid while the lock was awaited."""
+    if reservation.status == Reservation.Status.CONFIRMED:
+        raise PaymentInProgress("This reservation is paid; cancel its order instead.")
+    end(reservation, who=who, why=why)
 
 
 def cancel_pending(event_id: int, limit: int, *, who: str, why: str) -> int:
@@ -336,7 +351,8 @@ def cancel_pending(event_id: int, limit: int, *, who: str, why: str) -> int:
 
 def cancel(reservation_id: UUID, *, who: str, why: str) -> None:
     """Cancel a live or confirmed reservation and release its stock; an ended one stays unchanged. Joins the caller's
-    transaction. Raises ReservationNotFound."""
+    transaction, which has locked the reservation's order, if it has one, and decides about it. Raises
+    ReservationNotFound."""
     end(lock(reservation_id), who=who, why=why)
 
 

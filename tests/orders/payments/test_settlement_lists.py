@@ -22,6 +22,7 @@ from apps.orders.payments.providers.sandbox.cards import LATE
 from apps.orders.provider_sync import event_storage, inbox
 from apps.queue.models import QueueEntry
 from apps.reservations import facade as reservations
+from apps.reservations.errors import PaymentInProgress
 from apps.reservations.lifecycle import confirmations
 from apps.reservations.models import Reservation, ReservationTransition, SeatInventory
 from tests.support.factories import assert_audit_clean, hold, make_event
@@ -410,3 +411,18 @@ def test_the_message_of_a_locked_order_is_left_to_the_transaction_that_has_locke
             with run_at("lock_provider_messages_skipping", "after", note_outcome):
                 assert settle(orders) == numbers(orders[1:])
         rival.rollback()
+
+
+def test_staff_who_cancel_a_reservation_wait_for_its_settlement_and_find_it_paid() -> None:
+    """The action of the admin has read that it is not paid. Without another look under the lock it ended the
+    reservation of a confirmed order, and its tickets were sold twice."""
+    (order,) = place_orders(make_event(), 1)
+    store_webhook(order)
+    with rival_waiting_at(
+        "confirm_orders", "after", lambda: reservations.cancel_unpaid(order.reservation_id, "staff:1", "by mistake")
+    ) as staff:
+        assert settle([order]) == {order.number}
+    with pytest.raises(PaymentInProgress, match="is paid"):
+        staff.result()
+    assert facts(order)["order"][0] == Order.Status.CONFIRMED
+    assert reservations.get_reservation(order.reservation_id).status == "confirmed"

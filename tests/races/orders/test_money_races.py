@@ -335,3 +335,13 @@ def test_stored_answers_are_per_buyer() -> None:
     answers = {check_out(reservation, checkout_body(), "1").body for reservation in (first, second)}
     assert len(answers) == 2
     assert isinstance(check_out(first, checkout_body(), "1"), idempotency.Answer)
+
+
+def test_staff_cancel_a_reservation_that_is_being_paid_for_and_the_payment_is_refunded() -> None:
+    order = place_order(hold(make_event(), seats=["hall-A-1"]))
+    reservations.cancel_unpaid(order.reservation_id, "staff:1", "a double booking")
+    reservations.cancel_unpaid(order.reservation_id, "staff:1", "again")
+    deliver_outbox()
+    order.refresh_from_db()
+    assert order.status == Order.Status.REFUNDED
+    assert payment_of(order).refunded_minor == order.total_minor
