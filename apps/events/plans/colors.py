@@ -7,7 +7,9 @@ PALETTE = (
     "#c2410c", "#0f766e", "#6d28d9", "#b45309", "#1d4ed8", "#be185d", "#4d7c0f", "#0e7490", "#7c2d12", "#4338ca",
 )  # fmt: skip
 _HEX = re.compile(r"#([0-9a-f]{3}|[0-9a-f]{4}|[0-9a-f]{6}|[0-9a-f]{8})", re.ASCII)
-_RGB = re.compile(r"rgba?\(\s*(\d{1,3})\s*[, ]\s*(\d{1,3})\s*[, ]\s*(\d{1,3})\s*(?:[,/][^)]*)?\)", re.ASCII)
+_RGB = re.compile(r"rgba?\(\s*(\d{1,3})(?:\s*,\s*|\s+)(\d{1,3})(?:\s*,\s*|\s+)(\d{1,3})\s*(?:[,/][^)]*)?\)", re.ASCII)
+LENGTH_MAX = 60
+"""Of a color's text. The work of the patterns grows faster than the text."""
 # The sixteen color names of HTML and some more that plan editors offer.
 _NAMED = {
     "black": "#000000", "silver": "#c0c0c0", "gray": "#808080", "grey": "#808080", "white": "#ffffff",
@@ -24,7 +26,9 @@ _NAMED = {
 
 def normal_color(value: str | None) -> str:
     """Return the color as #rrggbb, or an empty string if there is none or it is not recognized."""
-    text = (value or "").strip().lower()
+    if value is None or len(value) > LENGTH_MAX:
+        return ""
+    text = value.strip().lower()
     if found := _HEX.fullmatch(text):
         digits = found[1]
         wide = digits if len(digits) >= 6 else "".join(digit * 2 for digit in digits)

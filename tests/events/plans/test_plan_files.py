@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from apps.events.plans import Limits, Plan, PlanError, from_layout, parse_plan, read_file, to_layout
+from apps.events.plans.colors import normal_color
 from apps.events.plans.straight_rows import SeatRows, row_label, write_csv
 from tests.support.events.factories import block, encoded, plan, row, seat, zone
 
@@ -288,6 +289,23 @@ def test_a_zone_without_seats_is_drawn_but_is_not_a_section() -> None:
     assert (area.shape, area.x, area.y, area.width, area.height) == ("rectangle", 1, 2, 30, 40)
     assert area.text is not None
     assert (area.text.text, area.text.x, area.text.y) == ("STAGE", 16, 22)
+
+
+@pytest.mark.parametrize(
+    ("color", "shown"),
+    [
+        ("rgb(1, 2, 3)", "#010203"),
+        ("rgba( 1 2 3 / 50% )", "#010203"),
+        ("rgba(1,2,3,0.5)", "#010203"),
+        ("rgb(123)", ""),
+        ("rgb(1,,2,3)", ""),
+        ("rgb(1" + " " * 5_000 + "1" + " " * 5_000 + "1" + " " * 5_000 + "x", ""),
+    ],
+    ids=["commas", "blanks", "alpha", "digits", "empty", "long"],
+)
+def test_colors_are_read_with_little_work(color: str, shown: str) -> None:
+    """The pattern tried the cube of the number of blanks: 15 KB would have taken an hour."""
+    assert normal_color(color) == shown
 
 
 def test_areas_of_every_shape_get_absolute_coordinates_and_plain_colors() -> None:
