@@ -39,7 +39,7 @@ OFFER_PERIOD = timedelta(hours=72)
 """An offer that is not accepted within this time, or before transfers close, expires."""
 OFFERS_PERIOD = timedelta(days=1)
 OFFERS_MAX = 20
-"""Maximum number of offers per order within OFFERS_PERIOD: each sends a mail to an address that the buyer enters."""
+"""Maximum number of offers of one sender per order within OFFERS_PERIOD: each sends a mail to any address."""
 
 
 def offer_ticket(order_id: UUID, payload: Mapping[str, Any], *, given_by: UUID | None = None) -> TicketTransfer:
@@ -74,8 +74,9 @@ def offer_ticket(order_id: UUID, payload: Mapping[str, Any], *, given_by: UUID |
         sequence = 1 if ticket.transfer is None else ticket.transfer.sequence + 1
         if sequence > terms.per_ticket_max:
             raise TransferRefused("This ticket was transferred as often as the organizer allows.")
-        recent = TicketTransfer.objects.filter(ticket__order=order, offered_at__gt=now - OFFERS_PERIOD)
-        if recent.count() >= OFFERS_MAX:
+        # The offers of a recipient do not count for the buyer: the recipient may be a stranger by now.
+        own = TicketTransfer.objects.filter(ticket__order=order, ticket__transfer=given_by)
+        if own.filter(offered_at__gt=now - OFFERS_PERIOD).count() >= OFFERS_MAX:
             raise TransferRefused(f"You can offer up to {OFFERS_MAX} tickets of an order within a day.")
         transfer = TicketTransfer.objects.create(
             ticket=ticket, sequence=sequence, email=email, offered_at=now,

@@ -377,6 +377,23 @@ def test_offers_are_limited_per_day(order, monkeypatch) -> None:
         offer(order)
 
 
+def test_the_offers_of_a_recipient_do_not_count_for_the_buyer(order, monkeypatch) -> None:
+    monkeypatch.setattr(transfers, "OFFERS_MAX", 2)
+    TransferPolicy.objects.update(per_ticket_max=2)
+    passed_on = offer(order)
+    transfers.accept_offer(passed_on.pk, "Grace")
+    code = order.tickets.get(transfer=passed_on, voided_at=None).code
+    payload = {"ticket": code, "email": "third@example.org"}
+    for _ in range(2):
+        again = transfers.offer_ticket(order.pk, payload, given_by=passed_on.pk)
+        transfers.withdraw_offer(order.pk, again.pk, given_by=passed_on.pk)
+    with pytest.raises(TransferRefused, match="within a day"):
+        transfers.offer_ticket(order.pk, payload, given_by=passed_on.pk)
+    own = order.tickets.filter(transfer=None, voided_at=None).first()
+    assert transfers.offer_ticket(order.pk, payload | {"ticket": own.code}).sequence == 1
+    assert_audit_clean()
+
+
 def test_the_api_offers_and_withdraws(order) -> None:
     ticket, client = first_ticket(order), Client()
     key = f"?confirmation={confirmation_of(order)}"
