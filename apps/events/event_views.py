@@ -1,7 +1,7 @@
 """Events, sections and seats for other code: frozen values and ids, never model instances."""
 
 import hashlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
@@ -344,13 +344,24 @@ def list_sections(event_id: int) -> list[SectionView]:
 def list_sections_of(event_ids: Iterable[int]) -> dict[int, list[SectionView]]:
     """Return the sections of several events, with one query."""
     found: dict[int, list[SectionView]] = {event_id: [] for event_id in event_ids}
+    for event_id, section in _read_sections(event_ids=list(found), section_ids=None):
+        found[event_id].append(section)
+    return found
+
+
+def sections_by_id(ids: Iterable[int]) -> dict[int, SectionView]:
+    """Return these sections with their prices, highest first, by id, with one query; none for no ids."""
+    wanted = sorted(set(ids))
+    return {section.id: section for _, section in _read_sections(event_ids=None, section_ids=wanted)} if wanted else {}
+
+
+def _read_sections(**filters: list[int] | None) -> Iterator[tuple[int, SectionView]]:
     with connection.cursor() as cursor:
-        rows = _section_rows.rows(cursor, event_ids=list(found))
+        rows = _section_rows.rows(cursor, **filters)
     for section, lines in groupby(rows, lambda row: row[:8]):
         prices = tuple(PriceView(*line[8:]) for line in lines if line[8] is not None)
         event_id, id_, slug, name, kind, capacity, category_id, needs_access = section
-        found[event_id].append(SectionView(id_, slug, name, kind, capacity, prices, category_id, needs_access))
-    return found
+        yield event_id, SectionView(id_, slug, name, kind, capacity, prices, category_id, needs_access)
 
 
 def section_ids(event_ids: Iterable[int]) -> dict[int, list[int]]:

@@ -46,6 +46,7 @@ from apps.events.event_views import (
     section_rows,
     section_seats,
     section_slugs,
+    sections_by_id,
     selling_event_ids,
     selling_state,
 )
@@ -211,6 +212,7 @@ __all__ = [
     "section_rows",
     "section_seats",
     "section_slugs",
+    "sections_by_id",
     "selling_event_ids",
     "selling_state",
     "set_report",

@@ -228,9 +228,7 @@ def view_reservations(
     for line in lines:
         lines_of[line.reservation_id].append(line)
     seats = events.seats_by_id(line.seat_id for line in lines if line.seat_id is not None)
-    sections: dict[int, events.SectionView] = {}
-    if any(line.seat_id is None for line in lines):
-        sections = {section.id: section for event_id in event_ids for section in events.list_sections(event_id)}
+    sections = events.sections_by_id(line.section_id for line in lines if line.seat_id is None)
     views = []
     for row in rows:
         terms = events.terms_at(by_event[row.event_id], row.created_at)

@@ -9,7 +9,9 @@ from django.test import Client
 
 from apps.accounts.models import User
 from apps.accounts.tokens.account_tokens import AccessToken
+from apps.events import event_views
 from apps.events import facade as events
+from apps.reservations import facade as reservations
 from apps.reservations.models import Reservation, ReservationTransition
 from tests.support import factories
 from tests.support.api_client import Api, assert_problem
@@ -91,3 +93,21 @@ def test_a_missing_reservation_is_not_found(api: Api, concert: events.EventView,
     token = api.admission("concert")
     assert_problem(api.get(f"/reservations/{name}", token=token), 404, "not-found")
     assert_problem(api.delete(f"/reservations/{name}", token=token), 404, "not-found")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_view_reads_only_the_sections_of_its_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checkouts of all events share a batch: one of an event with 500 sections of 20 prices made it wait."""
+    event = factories.make_event("concert", general_admission=5)
+    held = factories.hold(event, ga_section="floor", ga_quantity=2)
+    read, unobserved = [], event_views._read_sections
+
+    def observed(**filters: Any) -> Any:
+        found = list(unobserved(**filters))
+        read.extend(section.slug for _, section in found)
+        return found
+
+    monkeypatch.setattr(event_views, "_read_sections", observed)
+    (view,) = reservations.view_reservations(Reservation.objects.filter(pk=held.id))
+    assert [(one.section, one.quantity) for one in view.general_admission] == [("floor", 2)]
+    assert read == ["floor"]
