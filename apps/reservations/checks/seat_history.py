@@ -7,6 +7,7 @@ that sets it to the one that lifts it. A time on a boundary belongs to the later
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -117,12 +118,16 @@ def timeline(event: events.EventView, seat: events.SeatView) -> Timeline:
         ids = sorted(buyers)
         steps = _steps_of_reservations.rows(cursor, reservation_ids=ids) if ids else []
     orders = _name_orders[0](ids) if _name_orders and ids else {}
+    steps_of, moves_of = defaultdict[UUID, list[Any]](list), defaultdict[UUID, list[_Move]](list)
+    for reservation_id, *step in steps:
+        steps_of[reservation_id].append(step)
+    for move in moves:
+        moves_of[move.reservation_id].append(move)
     spans = [*_blocks(changes)]
     for reservation_id in ids:
-        own = [step[1:] for step in steps if step[0] == reservation_id]
-        held = _holds(own, reservation_id, buyers[reservation_id], orders.get(reservation_id, ""))
+        held = _holds(steps_of[reservation_id], reservation_id, buyers[reservation_id], orders.get(reservation_id, ""))
         held = _until_returned(held, returned.get(reservation_id))
-        spans += _spans_on_seat(held, [move for move in moves if move.reservation_id == reservation_id])
+        spans += _spans_on_seat(held, moves_of[reservation_id])
     spans.sort(key=lambda span: span.since)
     return Timeline(seat.id, seat.guid, event.slug, event.timezone, tuple(spans))
 

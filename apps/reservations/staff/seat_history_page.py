@@ -12,6 +12,8 @@ from apps.reservations.checks import seat_history
 from apps.reservations.models import SeatInventory
 
 AT_LENGTH_MAX = 40
+SPANS_MAX = 500
+"""Shown. Any visitor can hold and release a seat again and again."""
 
 
 class SeatHistoryMixin(admin.ModelAdmin):
@@ -36,7 +38,7 @@ def _history_context(row: SeatInventory, at_text: str) -> dict[str, Any]:
     timeline = seat_history.timeline(event, seat)
     context: dict[str, Any] = {
         "timeline": timeline,
-        "spans": timeline.spans[::-1],  # Newest first.
+        "spans": timeline.spans[: -SPANS_MAX - 1 : -1],  # Newest first.
         "zone": ZoneInfo(timeline.timezone),
         "requested_time": at_text[:AT_LENGTH_MAX],
     }
