@@ -66,7 +66,7 @@ class OrganizerScopedAdmin(BoundedActionsMixin, EventValuesMixin, DeclaredFilter
 
     def get_inline_instances(self, request: HttpRequest, obj: Any = None) -> list[Any]:
         inlines: list[Any] = super().get_inline_instances(request, obj)
-        if obj is None or self._visible(request) is None:
+        if obj is None:
             return inlines
         return [inline for inline in inlines if self._may_see_inline(request, inline, obj)]
 
