@@ -8,7 +8,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.files.uploadedfile import UploadedFile
 from django.db.models import ForeignKey, Model, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
@@ -33,13 +33,13 @@ from apps.events.organizers import admin as organizers_admin
 from apps.events.organizers.admin_scope import OrganizerScopedAdmin
 from apps.events.organizers.event_values import EventValuesMixin
 from apps.events.organizers.membership_backend import permitted_organizers
-from apps.events.plans import Plan, PlanError, keeping_turn, parse_alone, reading_alone
+from apps.events.plans import LARGE_SEATS, Plan, PlanError, keeping_turn, parse_alone, reading_alone
 from apps.events.preview import pages as preview
 from apps.events.publication import EventRefused, lock_event, publish_event
 from apps.events.scheduled_tasks import admin as tasks_admin
 from apps.events.search import admin as search_admin
 from apps.events.staff import buyer_price
-from apps.kernel.admin_lists import DeclaredFiltersMixin
+from apps.kernel.admin_lists import INLINE_ROWS_MAX, DeclaredFiltersMixin
 from apps.kernel.form_fields.local_time import timezone_choices
 from apps.kernel.http import problems
 
@@ -233,6 +233,14 @@ class OnSaleInline(EventValuesMixin, DraftOnlyMixin, admin.StackedInline):
     )  # fmt: skip
 
 
+def _is_long(model: type[Model], event: Event | None) -> bool:
+    return (
+        event is not None
+        and model in (Category, Section)
+        and model.objects.filter(event=event)[: INLINE_ROWS_MAX + 1].count() > INLINE_ROWS_MAX
+    )
+
+
 class CategoryInline(EventValuesMixin, DraftOnlyMixin, admin.TabularInline):
     model = Category
     form = CategoryForm
@@ -252,6 +260,9 @@ class SectionInline(DraftOnlyMixin, admin.TabularInline):
 
     def get_prepopulated_fields(self, request: HttpRequest, obj: Event | None = None) -> dict[str, Any]:
         return {"slug": ("name",)} if self.has_change_permission(request, obj) else {}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Section]:
+        return super().get_queryset(request).select_related("category")
 
     def formfield_for_foreignkey(self, db_field: ForeignKey, request: HttpRequest, **kwargs: Any) -> Any:
         if db_field.name == "category" and request.resolver_match is not None:
@@ -293,7 +304,17 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
         return tuple(name for name in self.fields if name not in left)
 
     def get_inlines(self, request: HttpRequest, obj: Event | None) -> list[Any]:
-        return [*super().get_inlines(request, obj), *event_inlines()]
+        """Return the parts of the page. It takes seconds to render thousands of categories or sections, which the pages
+        of the prices and of the stock show too."""
+        parts = [part for part in super().get_inlines(request, obj) if not _is_long(part.model, obj)]
+        return [*parts, *event_inlines()]
+
+    def render_change_form(self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any) -> HttpResponse:
+        event = kwargs.get("obj")
+        if request.method == "GET" and any(_is_long(model, event) for model in (Category, Section)):
+            note = f"Lists of more than {INLINE_ROWS_MAX} price categories or sections are left out here."
+            messages.info(request, f"{note} The pages of the prices and of the stock have them.")
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Event]:
         return super().get_queryset(request).defer("poster", "plan__layout")
@@ -373,9 +394,17 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
 
     @admin.action(description="Publish selected drafts", permissions=["change"])
     def publish(self, request: HttpRequest, queryset: QuerySet[Event]) -> None:
-        for event_id, name in queryset.values_list("pk", "name"):
+        drafts = {
+            event_id: (name, count_draft_seats(event_id)) for event_id, name in queryset.values_list("pk", "name")
+        }
+        seats = sum(count for _, count in drafts.values())
+        if len(drafts) > 1 and seats > LARGE_SEATS:
+            problem = f"These drafts have {seats:,} seats. Publish at most {LARGE_SEATS:,} at once, or one draft."
+            self.message_user(request, problem, messages.ERROR)
+            return
+        for event_id, (name, count) in drafts.items():
             try:
-                with reading_alone(count_draft_seats(event_id)):
+                with reading_alone(count):
                     published = publish_event(event_id)
             except (EventRefused, problems.Busy) as error:
                 self.message_user(request, f"{name}: {error}", messages.ERROR)

@@ -11,12 +11,14 @@ from django.core.exceptions import FieldDoesNotExist
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
 from django.db.models.constants import LOOKUP_SEP
+from django.forms.models import BaseInlineFormSet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 COUNTED_MAX = 10_000
 ACTION_ROWS_MAX = 100
 """Rows of one action. It runs in a thread of the site, often with a transaction for each row."""
+INLINE_ROWS_MAX = 200
 _COMPARISONS = ("exact", "in", "isnull", "isempty", "gt", "gte", "lt", "lte", "year", "month", "day")
 
 
@@ -138,10 +140,18 @@ class ReadOnlyAdmin(ReadOnlyMixin, BoundedAdmin):
     """The read-only list of a large table."""
 
 
+class _BoundedFormSet(BaseInlineFormSet):
+    def get_queryset(self) -> QuerySet[Any]:
+        if not hasattr(self, "_bounded"):
+            self._bounded = super().get_queryset()[:INLINE_ROWS_MAX]
+        return self._bounded
+
+
 class ReadOnlyInline(ReadOnlyMixin, admin.TabularInline):
-    """Read-only related rows."""
+    """Read-only related rows: the first INLINE_ROWS_MAX in their order."""
 
     extra = 0
+    formset = _BoundedFormSet
 
     def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return False

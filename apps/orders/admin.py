@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from django import forms
 from django.contrib import admin, messages
 from django.db import models
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import path, reverse
@@ -105,6 +105,12 @@ class _TicketInline(EventValuesMixin, ReadOnlyInline):
     model = Ticket
     show_change_link = True
     fields = ["label", "category", "holder", "checked_in_at", "voided_at"]
+    # Valid tickets first: each new code leaves a void one.
+    ordering = [F("voided_at").desc(nulls_first=True), "pk"]
+
+
+REISSUED_MAX = 500
+"""Tickets of one action. Each takes three milliseconds of a thread of the site."""
 
 
 def _apply(request: HttpRequest, rows: Iterable[Row], name: Callable[[Row], str], act: Callable[[Row], bool]) -> int:
@@ -181,6 +187,11 @@ class OrderAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
     @admin.action(description="Replace the codes of all tickets", permissions=["act"])
     @accounts.sensitive_action
     def reissue(self, request: HttpRequest, queryset: QuerySet[Order]) -> HttpResponse | None:
+        tickets = Ticket.objects.filter(order__in=queryset, voided_at=None)
+        if tickets[: REISSUED_MAX + 1].count() > REISSUED_MAX:
+            problem = f"Nothing was done. Choose orders with at most {REISSUED_MAX} valid tickets together."
+            messages.error(request, problem)
+            return None
         confirmation = confirm_action(
             self,
             request,
@@ -321,6 +332,10 @@ class _FailureInline(ReadOnlyInline):
     model = CancellationFailure
     fields = ["number", "error", "at"]
     readonly_fields = ["number", "error", "at"]
+    ordering = ["-at", "-pk"]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[CancellationFailure]:
+        return super().get_queryset(request).select_related("order")
 
     @admin.display(description="order")
     def number(self, failure: CancellationFailure) -> Any:

@@ -12,7 +12,7 @@ from apps.orders import topics
 from apps.orders.checkout.buyer_details import read_email, read_name
 from apps.orders.locks import lock_order
 from apps.orders.models import CodeUse, Order, OrderHistoryEntry, Ticket
-from apps.orders.tickets import ticket_issuance
+from apps.orders.tickets import reissue, ticket_issuance
 from apps.orders.webhooks import messages
 from apps.reservations import facade as reservations
 
@@ -30,7 +30,8 @@ def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str, 
     which then lose it for good: only links that are mailed to the address open it. Refunds go back to the payment that
     paid the order.
 
-    Raises OrderNotFound, Invalid, and PurchaseCapReached if the new address would have too many tickets.
+    Raises OrderNotFound, Invalid, PurchaseCapReached if the new address would have too many tickets, and ReissueRefused
+    if the tickets had too many codes already.
     """
     errors: dict[str, str] = {}
     email = read_email({"email": email}, errors)
@@ -96,6 +97,7 @@ def _end_former_access(order: Order, who: str) -> None:
     replaced = list(
         Ticket.objects.filter(order=order, transfer=None, voided_at=None, checked_in_at=None).order_by("id")
     )
+    reissue.require_room(order, len(replaced))
     for ticket in replaced:
         ticket_issuance.replace(ticket, who, now)
     if replaced:

@@ -3,7 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 from uuid import UUID
+
+from django.db.models import Model, QuerySet
+from django.db.models.functions import Coalesce
 
 from apps.kernel.formatting import format_money
 from apps.orders.models import (
@@ -21,6 +25,7 @@ from apps.orders.models import (
 from apps.reservations import facade as reservations
 
 ENTRIES_MAX = 500
+Row = TypeVar("Row", bound=Model)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,11 @@ def read_history(order_id: UUID) -> list[HistoryLine]:
     lines = [line for source in sources for line in source(order)]
     # Stable: of one transaction's lines, which may have one time, the reservation's come first.
     return sorted(lines, key=lambda line: line.at)[-ENTRIES_MAX:]
+
+
+def _latest(rows: QuerySet[Row], time: str) -> QuerySet[Row]:
+    """Return the rows of the last lines: staff can cause any number of scans, codes and messages."""
+    return rows.order_by(f"-{time}", "-pk")[:ENTRIES_MAX]
 
 
 def _reservation(order: Order) -> Iterator[HistoryLine]:
@@ -72,13 +82,13 @@ def _payments(order: Order) -> Iterator[HistoryLine]:
 
 
 def _provider(order: Order) -> Iterator[HistoryLine]:
-    for message in ProviderMessage.objects.filter(payment__order=order).defer("raw"):
+    for message in _latest(ProviderMessage.objects.filter(payment__order=order).defer("raw"), "received_at"):
         text = f"{message.kind}: {message.outcome or 'not processed yet'}"
         yield HistoryLine(message.received_at, "provider", text, message.provider)
 
 
 def _refunds(order: Order) -> Iterator[HistoryLine]:
-    for refund in Refund.objects.filter(order=order):
+    for refund in _latest(Refund.objects.filter(order=order), "requested_at"):
         amount = format_money(refund.amount_minor, refund.currency)
         yield HistoryLine(refund.requested_at, "refund", f"{amount}: {refund.reason}", refund.requested_by)
         if refund.settled_at is not None:
@@ -88,13 +98,14 @@ def _refunds(order: Order) -> Iterator[HistoryLine]:
 
 
 def _adjustments(order: Order) -> Iterator[HistoryLine]:
-    for row in OrderAdjustment.objects.filter(order=order):
+    for row in _latest(OrderAdjustment.objects.filter(order=order), "at"):
         amount = format_money(row.amount_minor, order.currency)
         yield HistoryLine(row.at, "refund", f"{row.get_kind_display()} {amount}: {row.why}", row.who)
 
 
 def _tickets(order: Order) -> Iterator[HistoryLine]:
-    for ticket in Ticket.objects.filter(order=order):
+    tickets = Ticket.objects.filter(order=order).annotate(last_at=Coalesce("voided_at", "issued_at"))
+    for ticket in _latest(tickets, "last_at"):
         yield HistoryLine(ticket.issued_at, "ticket", f"{ticket.label}: issued")
         if ticket.voided_at is not None:
             text = "replaced by a new code" if ticket.successor_id is not None else "no longer valid"
@@ -102,7 +113,8 @@ def _tickets(order: Order) -> Iterator[HistoryLine]:
 
 
 def _transfers(order: Order) -> Iterator[HistoryLine]:
-    for transfer in TicketTransfer.objects.filter(ticket__order=order).select_related("ticket"):
+    transfers = TicketTransfer.objects.filter(ticket__order=order).select_related("ticket")
+    for transfer in _latest(transfers, "offered_at"):
         which = f"{transfer.ticket.label} to {transfer.email}"
         yield HistoryLine(transfer.offered_at, "ticket", f"{which}: offered")
         if transfer.accepted_at is not None:
@@ -112,7 +124,7 @@ def _transfers(order: Order) -> Iterator[HistoryLine]:
 
 
 def _scans(order: Order) -> Iterator[HistoryLine]:
-    for scan in TicketScan.objects.filter(ticket__order=order).select_related("ticket"):
+    for scan in _latest(TicketScan.objects.filter(ticket__order=order).select_related("ticket"), "at"):
         despite = ", let in despite a warning" if scan.anyway and scan.outcome == TicketScan.Outcome.WELCOME else ""
         yield HistoryLine(scan.at, "check-in", f"{_label(scan)}: {scan.get_outcome_display()}{despite}", scan.who)
 
@@ -122,10 +134,10 @@ def _label(scan: TicketScan) -> str:
 
 
 def _rest(order: Order) -> Iterator[HistoryLine]:
-    for paper in Invoice.objects.filter(order=order):
+    for paper in _latest(Invoice.objects.filter(order=order), "issued_at"):
         amount = format_money(paper.total_minor, paper.currency)
         yield HistoryLine(paper.issued_at, "invoice", f"{paper.get_kind_display()} {paper.number}, {amount}")
-    yield from _entries(OrderHistoryEntry.objects.filter(order=order))
+    yield from _entries(_latest(OrderHistoryEntry.objects.filter(order=order), "at"))
 
 
 def _entries(entries: Iterable[OrderHistoryEntry]) -> Iterator[HistoryLine]:

@@ -28,8 +28,9 @@ def page_context(order: Order) -> dict[str, Any]:
     """Return the context of the page beside that of Django's admin: the history, and which actions apply. Only for
     staff with PERMISSION at the order's event."""
     history = read_history(order.pk)
+    names = _staff_names(history)
     return {
-        "history": [(line, _actor(line, _staff_names(history))) for line in reversed(history)],
+        "history": [(line, names.get(line.who, line.who)) for line in reversed(history)],
         "timezone": events.get_event_by_id(order.event_id).timezone,
         "is_standing": order.status in Order.STANDING,
         "is_open": order.status in Order.OPEN,
@@ -43,10 +44,6 @@ def _staff_names(history: list[HistoryLine]) -> dict[str, str]:
     ids = {int(line.who[6:]) for line in history if line.who.startswith("staff:") and line.who[6:].isdigit()}
     rows = accounts.User.objects.filter(pk__in=ids).values_list("pk", "username") if ids else []
     return {f"staff:{pk}": name for pk, name in rows}
-
-
-def _actor(line: HistoryLine, names: dict[str, str]) -> str:
-    return names.get(line.who, line.who)
 
 
 @require_POST

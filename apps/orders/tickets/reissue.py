@@ -16,7 +16,10 @@ from apps.orders.webhooks import messages
 BUYER = "buyer"
 BUYER_PERIOD = timedelta(days=1)
 BUYER_REISSUES_MAX = 5
-"""Maximum number of new codes per order that the buyer may request within BUYER_PERIOD. Staff have no limit."""
+"""Maximum number of new codes per order that the buyer may request within BUYER_PERIOD."""
+TICKETS_MAX = 2_000
+"""Of an order, with those whose codes were replaced, which pages and messages of the order read too. An order of 100
+tickets can have all codes replaced 19 times."""
 
 
 def reissue_ticket(order_id: UUID, code: str, who: str) -> None:
@@ -53,6 +56,7 @@ def reissue_order(order_id: UUID, who: str) -> int:
         found = list(Ticket.objects.filter(order=order, voided_at=None, checked_in_at=None).order_by("id"))
         if order.status not in Order.STANDING or not found:
             raise ReissueRefused("This order has no valid ticket that is not checked in.")
+        require_room(order, len(found))
         now = clock.now()
         for ticket in found:
             ticket_issuance.replace(ticket, who, now)
@@ -60,9 +64,16 @@ def reissue_order(order_id: UUID, who: str) -> int:
         return len(found)
 
 
+def require_room(order: Order, count: int) -> None:
+    """Raise ReissueRefused if the order has had too many tickets for so many new codes. Under the order's lock."""
+    if Ticket.objects.filter(order=order).count() + count > TICKETS_MAX:
+        raise ReissueRefused("The codes of this order's tickets were replaced too often.")
+
+
 def _require_reissuable(order: Order, ticket: Ticket) -> None:
     if ticket.voided_at is not None or order.status not in Order.STANDING:
         raise ReissueRefused("This ticket is no longer valid.")
+    require_room(order, 1)
     if ticket.checked_in_at is not None:
         # A new code would admit a second person on the same ticket.
         raise ReissueRefused("This ticket is already checked in. If that is a mistake, ask the staff at the door.")

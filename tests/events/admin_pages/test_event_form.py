@@ -11,8 +11,8 @@ from django.urls import reverse
 
 from apps.accounts.models import User
 from apps.events import facade as events
-from apps.events.creation import create_event
-from apps.events.models import Category, Event, OnSale, Role
+from apps.events.creation import GeneralAdmission, create_event
+from apps.events.models import Category, Event, OnSale, Role, Section
 from apps.events.pricing import PricePolicy
 from apps.events.publication import publish_event
 from apps.events.registries import ReturnTerms, return_policies
@@ -271,3 +271,23 @@ def test_only_staff_who_may_set_prices_ask_for_them_and_members_for_their_organi
     client.force_login(clerk)
     assert note(client, price="1").status_code == 403
     assert events.is_member(clerk) is False
+
+
+@pytest.mark.parametrize("is_draft", [True, False], ids=["draft", "published"])
+def test_long_lists_of_sections_and_categories_are_left_out(
+    staff: Client, is_draft: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To render thousands of them took the site seconds."""
+    stands = tuple(GeneralAdmission(name, 10, 2_000) for name in ("Floor", "Balcony"))
+    event = Event.objects.get(pk=create_event(spec(draft=is_draft, general_admission=stands)).event_id)
+    page = address(event.pk)
+
+    def parts() -> set[str]:
+        return {one.formset.model.__name__ for one in staff.get(page).context["inline_admin_formsets"]}
+
+    assert {"Category", "Section"} <= parts()
+    monkeypatch.setattr("apps.events.admin.INLINE_ROWS_MAX", 1)
+    assert Section.objects.filter(event=event).count() > 1
+    assert Category.objects.filter(event=event).count() > 1
+    assert not {"Category", "Section"} & parts()
+    assert "are left out here" in staff.get(page).content.decode()

@@ -7,6 +7,7 @@ from django.test import Client
 from django.urls import reverse
 
 from apps.accounts.models import User
+from apps.events.drafts.large_plans import count_draft_seats
 from apps.events.models import Category, Event, Organizer, Role
 from tests.events.checklist.test_findings import make_draft
 from tests.support import factories
@@ -78,3 +79,16 @@ def test_only_members_with_the_right_see_the_page(role: Role, status: int) -> No
     client.force_login(stranger)
     assert client.get(page_of(event)).status_code == 403
     assert client.get(reverse("admin:events_publish", args=[event.pk + 1])).status_code == 404
+
+
+def test_the_action_publishes_only_so_many_seats_at_once(staff: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One action runs in one thread of the site: the plans of a hundred drafts take it seconds."""
+    events = [make_draft(), make_draft(slug="lear", name="Lear")]
+    action = {"action": "publish", "_selected_action": [event.pk for event in events]}
+    monkeypatch.setattr("apps.events.admin.LARGE_SEATS", count_draft_seats(events[0].pk) * 2 - 1)
+    done = staff.post(reverse("admin:events_event_changelist"), action, follow=True)
+    assert "Publish at most" in done.content.decode()
+    assert set(Event.objects.values_list("status", flat=True)) == {"draft"}
+    monkeypatch.undo()
+    staff.post(reverse("admin:events_event_changelist"), action)
+    assert set(Event.objects.values_list("status", flat=True)) == {"published"}

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 from django.core import mail
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from apps.events import facade as events
 from apps.kernel import clock
@@ -20,6 +22,7 @@ from apps.orders.payments.providers import sandbox
 from apps.orders.staff.buyer_correction import correct_buyer
 from apps.orders.staff.order_history import read_history
 from apps.orders.tickets import reissue, ticket_pdf
+from apps.orders.tickets.reissue import reissue_order, reissue_ticket
 from apps.reservations import facade as reservations
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import EMAIL, SAME_ORIGIN, buy, deliver_outbox, make_code, place_order
@@ -176,6 +179,42 @@ def test_the_history_has_every_kind_of_step_in_order(concert) -> None:
         assert text in texts
 
 
+def test_the_history_ends_with_the_last_steps_of_each_kind(
+    order, concert: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Staff can cause any number of scans and codes: no more rows are read than there are lines."""
+    monkeypatch.setattr("apps.orders.staff.order_history.ENTRIES_MAX", 4)
+    first, second = order.tickets.order_by("id")
+    for _ in range(3):
+        reissue_ticket(order.pk, first.code, "staff:1")
+        first = order.tickets.get(voided_at=None, line=first.line, place=first.place, seat=first.seat)
+    for number in range(3):
+        scan(concert, Scan(f"scan-000{number}", "unknown" if number else second.code), "staff:1")
+    OrderHistoryEntry.objects.all().delete()
+    order_cancellation.refund_order(order.pk, "staff:1")
+    lines = read_history(order.pk)
+    assert len(lines) == 4
+    with CaptureQueriesContext(connection) as queries:
+        read_history(order.pk)
+    unlimited = ('FROM "orders_payment"', 'FROM "orders_order"', "reservations_")
+    rest = [query["sql"] for query in queries if not any(table in query["sql"] for table in unlimited)]
+    assert rest
+    assert all("LIMIT 4" in query for query in rest)
+    (ended,) = [line for line in lines if line.kind == "ticket" and line.text.startswith(second.label)]
+    assert "no longer valid" in ended.text
+
+
+def test_the_page_shows_valid_tickets_first_and_not_all_that_were_replaced(
+    order, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        reissue_order(order.pk, "staff:1")
+    monkeypatch.setattr("apps.kernel.admin_lists.INLINE_ROWS_MAX", 3)
+    formsets = admin_client.get(f"/admin/orders/order/{order.pk}/change/").context["inline_admin_formsets"]
+    (shown,) = [each.formset for each in formsets if each.formset.model is Ticket]
+    assert [form.instance.voided_at is None for form in shown.forms] == [True, True, False]
+
+
 @pytest.mark.slow
 def test_staff_resend_replace_codes_correct_and_refund_from_the_page(order, admin_client) -> None:
     page, act = f"/admin/orders/order/{order.pk}/change/", f"/admin/orders/order/{order.pk}/act/"
@@ -284,3 +323,17 @@ def test_a_mail_in_progress_sends_no_code_that_was_replaced(order, monkeypatch: 
     assert len(dead) == 3
     assert not any(code in sent.body for sent in mail.outbox for code in dead)
     assert_audit_clean()
+
+
+def test_the_action_replaces_the_codes_of_so_many_tickets(
+    order: Order, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apps.orders.admin.REISSUED_MAX", 1)
+    before = valid_codes(order)
+    action = {"action": "reissue", "_selected_action": [str(order.pk)], "confirmed": "yes"}
+    page = admin_client.post("/admin/orders/order/", action, headers=SAME_ORIGIN, follow=True)
+    assert "at most 1 valid tickets together" in page.content.decode()
+    assert valid_codes(order) == before
+    monkeypatch.setattr("apps.orders.admin.REISSUED_MAX", 2)
+    admin_client.post("/admin/orders/order/", action, headers=SAME_ORIGIN)
+    assert not valid_codes(order) & before

@@ -10,6 +10,7 @@ from apps.orders.cancellation import order_cancellation
 from apps.orders.checkin.check_in import Outcome, Scan, scan
 from apps.orders.errors import ReissueRefused, TicketNotFound
 from apps.orders.models import Order, Ticket
+from apps.orders.staff.buyer_correction import correct_buyer
 from apps.orders.tickets import reissue
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.sale import buy, deliver_outbox
@@ -59,6 +60,22 @@ def test_reissues_are_limited_per_day_for_buyers_and_not_for_staff(order) -> Non
     yesterday = clock.now() - reissue.BUYER_PERIOD
     Ticket.objects.filter(replaced_by=reissue.BUYER).update(voided_at=yesterday)
     reissue.reissue_ticket(order.pk, current(), reissue.BUYER)
+    assert_audit_clean()
+
+
+def test_an_order_has_so_many_tickets_with_the_replaced_ones(order, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reissue, "TICKETS_MAX", 5)
+    assert reissue.reissue_order(order.pk, "staff:1") == 2
+    with pytest.raises(ReissueRefused, match="too often"):
+        reissue.reissue_order(order.pk, "staff:1")
+    with pytest.raises(ReissueRefused, match="too often"):
+        correct_buyer(order.pk, email="new@example.org", name="Ada", why="a typo", who="staff:1")
+    code = order.tickets.filter(voided_at=None).first().code
+    reissue.reissue_ticket(order.pk, code, "staff:1")
+    with pytest.raises(ReissueRefused, match="too often"):
+        reissue.reissue_ticket(order.pk, order.tickets.filter(voided_at=None).first().code, reissue.BUYER)
+    reissue.reissue_ticket(order.pk, code, "staff:1")  # Repeated: nothing to do.
+    assert order.tickets.count() == 5
     assert_audit_clean()
 
 
