@@ -8,6 +8,7 @@ from django.db import connection
 
 from apps.events import facade as events
 from apps.reservations import facade as reservations
+from apps.reservations.errors import SoldOut
 from apps.reservations.holds import event_cache
 from apps.reservations.holds.requests import EventLookup, resolve_best_available
 from apps.reservations.holds.seat_choice import area_candidates
@@ -167,3 +168,17 @@ def test_offers_read_only_prices_that_have_seats_side_by_side(pairs_apart: event
     assert [offer.seat_ids for offer in offers] == [["h20-A-1", "h20-A-2"]]
     assert names.count("free_areas") == 1
     assert names.count("free_seats") == FIRST_MAX + 1
+
+
+@pytest.mark.parametrize("section", [{"section": "hall"}, {}], ids=["section", "anywhere"])
+def test_a_request_for_accessible_seats_where_none_is_left_reads_no_other_seats(section: dict[str, str]) -> None:
+    """Sixty thousand free seats were read before each refusal, while all holds of the event waited."""
+    event = make_event(rows=3, seats_per_row=4)
+    refused = make_hold_request(event, best_available={"quantity": 1, "accessible": True, **section})
+    (outcome,), read = decide(refused)
+    assert not is_held(outcome)
+    assert isinstance(problem_of(outcome), SoldOut)
+    assert "free_seats" not in read
+    granted = make_hold_request(event, best_available={"quantity": 1, **section})
+    assert [is_held(one) for one in decide(refused, granted)[0]] == [False, True]
+    assert_audit_clean()

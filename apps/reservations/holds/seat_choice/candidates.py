@@ -1,7 +1,8 @@
 """Proposals for best-available requests with one section, from one read of the section for a whole batch.
 
 The read takes no lock and returns no more than needed: the best free seats; more if none of their rows has room for a
-party; all of them only before a request is refused because too few are left.
+party; all of them only before a request is refused because too few are left. A request for accessible seats is refused
+without that if too few of these are left: buyers may ask for them when a large section has none.
 """
 
 import secrets
@@ -112,13 +113,14 @@ class SectionProposer:
                 read.pool, read.set_aside = self._build_pool(read.seats), False
             elif read.limit is None or ((together or chosen is not None) and read.limit >= READ_ADJACENT_MAX):
                 break
+            elif sum(seat.accessible for seat in self._others(read, mine, named)) < demand.accessible_count:
+                break  # Each read for accessible seats has all of them.
             else:
                 further = min(read.limit * READ_FACTOR, READ_ADJACENT_MAX)
                 read = self._read(kind, further if together or chosen is not None else None)
         if chosen is not None or together:
             return Proposal(chosen, len(chosen or ()))
-        others = [seat for seat in [*read.seats, *mine] if seat.seat_id not in named]
-        return Proposal(None, fitting_count(others, demand))
+        return Proposal(None, fitting_count(self._others(read, mine, named), demand))
 
     def take(self, seats: Iterable[FreeSeat]) -> None:
         """Reserve these seats for the request that chose them."""
@@ -126,6 +128,9 @@ class SectionProposer:
         self.taken.update(ids)
         for read in self._reads.values():
             read.pool.take(ids)
+
+    def _others(self, read: _Read, mine: list[FreeSeat], named: Collection[int]) -> list[FreeSeat]:
+        return [seat for seat in [*read.seats, *mine] if seat.seat_id not in named]
 
     def _count_wanted(self, kind: _Kind) -> int:
         return self._wanted.get(kind, 0) + self._wanted_in_areas
