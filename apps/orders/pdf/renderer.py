@@ -20,9 +20,10 @@ from django.conf import settings
 
 _FOLDER = Path(__file__).parent
 _TEMPLATES = _FOLDER / "templates"
-_DATA = "data.json"
 _LONG_WORD = re.compile(r"\S{25,}")
 _PIECE = re.compile(r"(.{12})(?=.)")
+# A superset of the letters for which `brand.typ` looks.
+_RIGHT_TO_LEFT = re.compile(r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff\U00010800-\U00010fff\U0001e800-\U0001efff]")
 # Control characters except line breaks; marks that override the direction of the text after them.
 _UNPRINTABLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -67,7 +68,7 @@ def _compile(template: str, data: Mapping[str, Any], images: Sequence[str], simp
     encoded = json.dumps({**_printable(data, simplify), "images": list(images)}, ensure_ascii=False)
     try:
         # The annotations lack what the library documents: several files by name.
-        files: Any = {**_files(template), _DATA: encoded.encode()}
+        files: Any = {**_files(template), **_data_files(encoded)}
         pdf = _compiler(template).compile(files, format="pdf")
     except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
@@ -83,7 +84,7 @@ def _compiler(template: str) -> typst.Compiler:
     """Return this thread's compiler of the template: a compiler serves one call at a time."""
     found = _compilers.__dict__.get(template)
     if found is None:
-        files: Any = {**_files(template), _DATA: b"{}"}
+        files: Any = {**_files(template), **_data_files("{}")}
         found = typst.Compiler(files, root=_TEMPLATES, font_paths=_fonts())
         _compilers.__dict__[template] = found
     return found
@@ -95,6 +96,12 @@ def _files(template: str) -> Mapping[str, bytes]:
     be part of what each source is evaluated with, so every document would evaluate all sources again."""
     paths = {"main": f"{template}.typ", "brand.typ": "brand.typ"}
     return {name: (_TEMPLATES / path).read_bytes() for name, path in paths.items()}
+
+
+def _data_files(encoded: str) -> Mapping[str, bytes]:
+    """Return the files with the data. `brand.typ` reads the second only, so few documents evaluate it."""
+    has_right_to_left = _RIGHT_TO_LEFT.search(encoded) is not None
+    return {"data.json": encoded.encode(), "has_right_to_left.json": json.dumps(has_right_to_left).encode()}
 
 
 @cache
