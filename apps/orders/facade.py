@@ -81,7 +81,11 @@ def handlers() -> list[TopicHandler]:
     stranger_options = {**mail_options, "together_max": STRANGER_THREADS}
     # One act of staff can cause thousands of these.
     bulk_options = {**mail_options, "together_max": BULK_THREADS}
-    ticket_options = {**mail_options, "together_max": max(1, settings.MAIL_DELIVERERS - TICKET_THREADS_LEFT)}
+    ticket_options = {
+        **mail_options,
+        "together_max": max(1, settings.MAIL_DELIVERERS - TICKET_THREADS_LEFT),
+        "is_preferred": True,
+    }
     webhook_options = {
         "attempts_max": delivery.ATTEMPTS_MAX,
         "backoff": delivery.BACKOFF,

@@ -19,7 +19,7 @@ from django.db import InterfaceError, connection, transaction
 
 from apps.kernel.db import sql, transactions
 from apps.kernel.observability import log_context
-from apps.kernel.outbox import outbox_metrics, stored_messages
+from apps.kernel.outbox import claim_limits, outbox_metrics, stored_messages
 from apps.kernel.outbox.topic_groups import ALL_GROUPS, TopicGroup
 
 logger = logging.getLogger(__name__)
@@ -114,10 +114,15 @@ class Topic:
     list_handler: ListHandler | None
     list_starter: ListStarter | None
     group: TopicGroup
+    is_preferred: bool
 
     @property
     def has_lists(self) -> bool:
         return self.list_handler is not None or self.list_starter is not None
+
+    @property
+    def is_shared(self) -> bool:
+        return self.group is TopicGroup.MAIL and not self.is_preferred
 
 
 _handled: ContextVar[Message | None] = ContextVar("outbox_message", default=None)
@@ -162,6 +167,7 @@ def register_handler(
     list_handler: ListHandler | None = None,
     list_starter: ListStarter | None = None,
     group: TopicGroup = TopicGroup.SALES,
+    is_preferred: bool = False,
 ) -> None:
     """Deliver messages of this topic to `handler`, which must be safe to run twice for one message.
 
@@ -179,7 +185,9 @@ def register_handler(
     `list_starter` gets lists in the same way, for work that waits for others: it returns soon, the next list begins,
     and each message ends by itself. The messages that a process has begun and not ended count for `together_max`.
 
-    `group`: the processes that deliver the topic, see `TopicGroup`.
+    `group`: the processes that deliver the topic, see `TopicGroup`. All topics of MAIL together use at most half of the
+    threads for mails (`claim_limits.shared_max`), in turns, so that mails to slow servers leave the others to those
+    that are `is_preferred`.
     """
     assert attempts_max >= 1
     assert list_handler is None or (together_max is None and list_starter is None)
@@ -193,6 +201,7 @@ def register_handler(
         list_handler,
         list_starter,
         group,
+        is_preferred,
     )
 
 
@@ -330,28 +339,15 @@ def _claim_once(
     limit: int, under_way: Mapping[str, int], busy_lists: Collection[str] | None, others: Sequence[str]
 ) -> tuple[list[Message], bool]:
     """Return the messages that were claimed, and, if there are none, whether some are due that may be blocked."""
-    topics = sorted(_topics)
-    in_lists = [busy_lists is not None and _topics[topic].has_lists for topic in topics]
-
-    def allowance(topic: str, in_list: bool) -> int | None:
-        if in_list and topic in (busy_lists or ()):
-            return 0
-        together_max = _topics[topic].together_max
-        if together_max is None:
-            return LIST_MAX if in_list else None
-        left = max(0, together_max - under_way.get(topic, 0))
-        return min(LIST_MAX, left) if in_list else left
-
+    limits = claim_limits.read_limits(_topics, under_way, busy_lists, LIST_MAX)
     call = _claim.call(
         limit=limit,
         window=WINDOW_MAX,
         spare=limit + SPARE_COUNT,
         visibility=VISIBILITY,
-        topics=topics,
-        visibilities=[_topics[topic].visibility for topic in topics],
-        allowances=[allowance(*pair) for pair in zip(topics, in_lists, strict=True)],
-        in_lists=in_lists,
+        visibilities=[_topics[topic].visibility for topic in limits.topics],
         others=others,
+        **limits._asdict(),
     )
     ((rows, _),) = transactions.write_batch([call])
     if rows and rows[0][0] is None:

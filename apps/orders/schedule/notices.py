@@ -30,8 +30,9 @@ from apps.orders.tickets import ics, ticket_pdf
 from apps.reservations import facade as reservations
 
 BATCH_MAX = 250
-SENDING_MAX = 4
-"""Mails of notices that a process sends at once: thousands of them leave threads to payments."""
+SENDING_MAX = 3
+"""Mails of notices that a process sends at once. By default it is one less than what mails share (`claim_limits`):
+thousands of them leave a thread to other kinds."""
 PDF_TYPE = "application/pdf"
 AGAIN_AFTER = timedelta(seconds=60)
 """The pause while orders from before the change are still open."""

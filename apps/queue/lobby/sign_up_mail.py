@@ -24,8 +24,8 @@ from apps.queue.models import Draw, QueueEntry, SignUp
 SEND_MAIL = "queue.send_sign_up_mail"
 """The outbox topic. Its key is the sign-up's id: a delayed mail to one person delays none to another."""
 BATCH_MAX = 5_000
-SENDING_MAX = 4
-"""Mails that one process sends at once, so that a draw with many sign-ups leaves threads to other messages."""
+SENDING_MAX = 3
+"""Mails that one process sends at once, so that a draw with many sign-ups leaves a thread to other mails."""
 
 _OVER = (QueueEntry.Status.COMPLETED, QueueEntry.Status.LEFT)
 

@@ -26,7 +26,7 @@ SEND_REMINDER = "queue.send_sign_up_reminder"
 """The outbox topic. Its key is the sign-up's id: a delayed mail to one person delays none to another."""
 REMIND_BEFORE = timedelta(hours=24)
 BATCH_MAX = 5_000
-SENDING_MAX = 4
+SENDING_MAX = 3
 """Mails that one process sends at once."""
 
 

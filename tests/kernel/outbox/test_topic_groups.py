@@ -96,7 +96,8 @@ def test_mail_that_is_behind_slows_no_waiting_room_and_is_shown(mails: SlowMails
     assert status.lag_seconds < 60 < 600 <= status.mail_lag_seconds
 
 
-def test_messages_of_other_groups_are_neither_claimed_nor_put_aside(mails: SlowMails) -> None:
+def test_messages_of_other_groups_are_neither_claimed_nor_put_aside(mails: SlowMails, settings) -> None:
+    settings.MAIL_DELIVERERS = 2 * MAILS + 2  # Mails may use half.
     publish("mail", "key-0")
     (first,) = [message for message in outbox.claim(MAILS, groups=[TopicGroup.MAIL]) if message.key == "key-0"]
     assert outbox.claim(MAILS, groups=[TopicGroup.SALES]) == []
@@ -115,3 +116,54 @@ def test_a_commit_of_mail_alone_wakes_a_worker_only_if_it_sends_mail(mails: Slow
     settings.MAIL_IN_WORKER = True
     publish("mail", "b")
     assert len(woken) == 2
+
+
+def test_mails_that_take_long_leave_half_of_the_threads_to_preferred_ones(mails: SlowMails, settings) -> None:
+    """Two topics, each with a limit of its own, could take all four threads. The preferred mail is the last."""
+    settings.MAIL_DELIVERERS = 4
+    preferred = threading.Event()
+    outbox.register_handler("mail", mails.send, group=TopicGroup.MAIL, together_max=3)
+    outbox.register_handler("other", mails.send, group=TopicGroup.MAIL, together_max=3)
+    outbox.register_handler(
+        "preferred", lambda message: preferred.set(), group=TopicGroup.MAIL, together_max=3, is_preferred=True
+    )
+    publish("other", "a", "b", "c")
+    publish("preferred", "a")
+    mailer = Delivery(4, groups=[TopicGroup.MAIL])
+    mailer.wake()
+    for _ in range(2):
+        assert mails.sending.acquire(timeout=SECONDS_MAX)
+    assert preferred.wait(SECONDS_MAX)
+    assert OutboxMessage.objects.exclude(topic="preferred").filter(attempts=1).count() == 2
+    mails.go_on.set()
+    assert mailer.wait(SECONDS_MAX)
+    assert not OutboxMessage.objects.filter(done_at=None).exists()
+    assert mailer.close(SECONDS_MAX)
+
+
+def test_topics_that_share_threads_take_turns(mails: SlowMails, settings) -> None:
+    """The mails of two long backlogs are older than the third topic's mail, which gets the next free thread."""
+    settings.MAIL_DELIVERERS = 8
+    for topic in ("bulk", "other"):
+        outbox.register_handler(topic, mails.send, group=TopicGroup.MAIL)
+    publish("bulk", "a", "b", "c", "d", "e")
+    publish("other", "a")
+
+    def claim(**under_way: int) -> list[tuple[str, str]]:
+        claimed = outbox.claim(8, under_way, groups=[TopicGroup.MAIL])
+        return [(message.topic, message.key) for message in claimed]
+
+    assert claim(mail=2, bulk=2) == []
+    assert claim(mail=2, bulk=1) == [("other", "a")]
+    assert claim(mail=1, bulk=2) == [("mail", "key-0")]
+    assert claim(payment=7, mail=0, bulk=0) == [
+        ("mail", "key-1"),
+        ("mail", "key-2"),
+        ("bulk", "a"),
+        ("bulk", "b"),
+    ]
+
+
+def test_a_single_thread_sends_all_mails(mails: SlowMails, settings) -> None:
+    settings.MAIL_DELIVERERS = 1
+    assert len(outbox.claim(1, groups=[TopicGroup.MAIL])) == 1

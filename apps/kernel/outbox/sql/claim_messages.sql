@@ -1,6 +1,7 @@
 -- Claims due messages in the order of due times, and only the earliest unsettled message of a key: up to %(limit)s that
 -- are handled alone, and the new messages of the topics whose messages are handled in lists, up to their allowance. A
--- message that was claimed before is handled alone. The topics %(others)s are left to other processes.
+-- message that was claimed before is handled alone. The topics %(others)s are left to other processes. Of those that share
+-- threads, %(shared_allowance)s messages at most are claimed in all: first those of topics with the fewest under way.
 -- Concurrent claims never wait for each other (SKIP LOCKED). The claim is the row's visibility timeout; no lock is held
 -- while the message is handled. Each topic is searched separately, so that a long backlog hides no other topic. At
 -- most %(spare)s of its first %(window)s due messages are candidates: more than the limit, as other claims lock some.
@@ -9,11 +10,16 @@
 -- If none can be claimed although some are due, one row of NULLs is returned: they may be behind others of their keys.
 WITH given AS MATERIALIZED (
     SELECT *
-    FROM unnest(%(topics)s::text[], %(visibilities)s::interval[], %(allowances)s::int[], %(in_lists)s::boolean[])
-        AS given (name, visibility, allowance, in_list)
+    FROM unnest(
+        %(topics)s::text[], %(visibilities)s::interval[], %(allowances)s::int[], %(in_lists)s::boolean[],
+        %(under_way)s::int[], %(are_shared)s::boolean[]
+    ) AS given (name, visibility, allowance, in_list, under_way, is_shared)
 ),
-first AS MATERIALIZED (
-    SELECT head.id, head.available_at, coalesce(given.in_list, FALSE) AND head.attempts = 0 AS in_list
+heads AS MATERIALIZED (
+    SELECT
+        head.id, head.available_at, coalesce(given.in_list, FALSE) AND head.attempts = 0 AS in_list,
+        coalesce(given.is_shared, FALSE) AS is_shared,
+        given.under_way + row_number() OVER (PARTITION BY topic.name ORDER BY head.available_at, head.id) AS turn
     FROM outbox_waitingtopic AS topic
     LEFT JOIN given ON given.name = topic.name
     CROSS JOIN LATERAL (
@@ -43,6 +49,16 @@ first AS MATERIALIZED (
         LIMIT CASE WHEN given.in_list THEN given.allowance ELSE least(%(spare)s, given.allowance) END
     ) AS head
     WHERE topic.name <> ALL(%(others)s::text[])
+),
+first AS MATERIALIZED (
+    SELECT ranked.id, ranked.available_at, ranked.in_list
+    FROM (
+        SELECT
+            heads.*,
+            row_number() OVER (PARTITION BY heads.is_shared ORDER BY heads.turn, heads.available_at, heads.id) AS rank
+        FROM heads
+    ) AS ranked
+    WHERE NOT ranked.is_shared OR ranked.rank <= %(shared_allowance)s
 ),
 alone AS (
     SELECT message.id
