@@ -5,13 +5,14 @@ and of these the one whose origin has had no turn for the longest time. So a cli
 not answer delays another client by one such mail, not by all of them.
 """
 
+from collections import Counter
 from typing import NamedTuple, TypeVar
 
 from apps.kernel.outbox import facade as outbox
 
 OTHERS_MAX, STRANGERS_MAX = 4, 3
-"""Mails to new domains that are sent at once: those of most topics, and those that strangers cause, each of another
-topic."""
+"""Mails to new domains that are sent at once: of each topic; and of those that strangers can cause one each, and this
+many in all."""
 WAIT_SECONDS, STRANGERS_WAIT_SECONDS = 2.0, 5.0
 WAITING_SECONDS_MAX = 15.0
 """A mail that has not asked for this long waits no longer: another process may have sent it."""
@@ -43,8 +44,8 @@ class Turns:
     """The turns of this process. Not thread-safe. Times are seconds of one clock."""
 
     def __init__(self) -> None:
-        self._others_count = 0
-        """Mails that are being sent, except those that strangers can cause."""
+        self._others: Counter[str] = Counter()
+        """Mails that are being sent, by topic, except those that strangers can cause."""
         self._topics: set[str] = set()
         """The topics of those that strangers can cause."""
         self._asked_at: dict[Sender, float] = {}
@@ -58,7 +59,7 @@ class Turns:
         if is_strangers:
             has_room = sender.topic not in self._topics and len(self._topics) < STRANGERS_MAX
         else:
-            has_room = self._others_count < OTHERS_MAX
+            has_room = self._others[sender.topic] < OTHERS_MAX
         if has_room and not self._is_behind(sender, now):
             return
         _keep(self._asked_at, sender, now)
@@ -71,13 +72,13 @@ class Turns:
         if sender.topic in _stranger_topics:
             self._topics.add(sender.topic)
         else:
-            self._others_count += 1
+            self._others[sender.topic] += 1
 
     def end(self, sender: Sender) -> None:
         if sender.topic in _stranger_topics:
             self._topics.discard(sender.topic)
         else:
-            self._others_count -= 1
+            self._others[sender.topic] -= 1
 
     def _is_behind(self, sender: Sender, now: float) -> bool:
         own = self._rank(sender)

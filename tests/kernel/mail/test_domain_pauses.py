@@ -1,6 +1,7 @@
 """Pauses of domains for which the mail server takes long."""
 
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from datetime import timedelta
 from uuid import uuid4
 
@@ -119,6 +120,15 @@ def test_few_mails_to_new_domains_are_sent_at_once(monkeypatch: pytest.MonkeyPat
         assert mails.send("c.org") == WAIT_SECONDS
         assert not mails.send("quick.org")
     assert not mails.send("c.org")
+
+
+def test_mails_of_one_topic_to_new_domains_leave_turns_to_other_topics() -> None:
+    mails, reminder = Mails(), Sender(topics.SEND_REMINDER)
+    with ExitStack() as under_way:
+        for number in range(new_domains.OTHERS_MAX):
+            under_way.enter_context(mails.pauses.sending([f"new-{number}.org"], reminder))
+        assert mails.send("new.org", sender=reminder) == WAIT_SECONDS
+        assert not mails.send("new.org", sender=Sender(topics.SEND_TICKETS))
 
 
 def test_accepted_domains_are_known_to_all_processes_until_they_take_long() -> None:
