@@ -8,7 +8,11 @@ then takes as long as EMAIL_TIMEOUT. Anyone can cause such mails, also to many n
   server itself is slow;
 - mails to new domains, for which the server has accepted none within the last month, use few threads, in turns
   (`new_domains`). Those that strangers can cause use others than the rest, and one of each topic, so that the topic's
-  other threads send to known domains. A domain that takes long is new again.
+  other threads send to known domains. A domain that takes long is new again, and for an hour so are all names below the
+  part of it that has one owner: the owner can have any number of them, each quick at first.
+
+A domain that was quick can take long at any time, and the mails to it that are under way then occupy their threads
+until they end. So all mails except those of preferred topics together use half of the threads (`outbox/claim_limits`).
 
 Each process has its own pauses; accepted domains are stored for all (`accepted_domains`).
 """
@@ -28,7 +32,7 @@ from apps.kernel.outbox import facade as outbox
 SLOW_SECONDS = 5.0
 PAUSE_SECONDS = 60.0
 QUICK_SECONDS = 3_600.0
-"""How long a domain counts as quick after a mail that was accepted at once."""
+"""How long a domain counts as quick after a mail that was accepted at once, and as new after one below it took long."""
 DAY_SECONDS = 86_400.0
 """Accepted domains are stored again and read again after a day."""
 DOMAINS_MAX = 10_000
@@ -57,25 +61,28 @@ class DomainPauses:
         """When this process stored that the server accepts mails for a domain, or read that."""
         self._quick: dict[str, float] = {}
         """When the server last accepted a mail at once, also for domains below this one."""
+        self._slow_bases: dict[str, float] = {}
+        """When a mail last took long for the domain of one owner, or for a name below it."""
         self._turns = Turns()
 
     def require_room(self, domains: Collection[str], sender: Sender) -> None:
         """Raise what `sending` would raise now, for a caller that has yet to make the mail."""
-        are_new = not self._load(domains)
+        are_known = self._load(domains)
         begun = self._clock()
         with self._lock:
             self._require_no_pause(_names_of(domains), begun)
-            if are_new:
+            if not are_known or self._has_slow_beside(domains, begun):
                 self._turns.require(sender, begun)
 
     @contextmanager
     def sending(self, domains: Collection[str], sender: Sender) -> Iterator[bool]:
         """Send a mail to these domains in the block, which gets whether one of them is new. Raises outbox.RetryLater
         instead if one of them pauses, or if other mails to new domains have their turn. Not in a transaction."""
-        are_new = not self._load(domains)
+        are_known = self._load(domains)
         begun, names = self._clock(), _names_of(domains)
         with self._lock:
             self._require_no_pause(names, begun)
+            are_new = not are_known or self._has_slow_beside(domains, begun)
             if are_new:
                 self._turns.require(sender, begun)
                 self._turns.begin(sender, begun)
@@ -140,7 +147,16 @@ class DomainPauses:
         # All below a domain pause only if none of them was quick.
         slow = {name for name in names if name in domains or not _is_within(self._quick, name, QUICK_SECONDS, now)}
         _keep_latest(self._until, slow, now + PAUSE_SECONDS)
+        _keep_latest(self._slow_bases, {_base_of(domain) for domain in domains}, now)
         return True
+
+    def _has_slow_beside(self, domains: Collection[str], now: float) -> bool:
+        """Return whether one of the domains is below one that has had a slow name lately. A domain of one owner itself
+        is judged by its own mails: it may have thousands of mailboxes."""
+        return any(
+            domain != base and _is_within(self._slow_bases, base, QUICK_SECONDS, now)
+            for domain, base in ((domain, _base_of(domain)) for domain in domains)
+        )
 
     def _has_quick_beside(self, names: set[str], now: float) -> bool:
         return any(_is_within(self._quick, name, PAUSE_SECONDS, now) for name in self._quick.keys() - names)

@@ -131,6 +131,29 @@ def test_mails_of_one_topic_to_new_domains_leave_turns_to_other_topics() -> None
         assert not mails.send("new.org", sender=Sender(topics.SEND_TICKETS))
 
 
+def test_names_below_a_domain_with_a_slow_one_count_as_new_however_quick_they_were() -> None:
+    mails, lists = Mails(), Sender(topics.SEND_ORDER_LIST)
+    for name in ("a.evil.org", "b.evil.org", "c.evil.org", "evil.org", "quick.org"):
+        assert not mails.send(name)
+    with mails.pauses.sending(["b.evil.org"], lists) as are_new:
+        assert not are_new
+        assert not mails.send("c.evil.org", sender=lists)
+    mails.send("quick.org")
+    mails.send("a.evil.org", seconds=SLOW_SECONDS)
+    with mails.pauses.sending(["b.evil.org"], lists) as are_new:
+        assert are_new
+        assert mails.send("c.evil.org", sender=lists) == STRANGERS_WAIT_SECONDS
+        with pytest.raises(outbox.RetryLater):
+            mails.pauses.require_room(["c.evil.org"], lists)
+        assert not mails.send("quick.org", sender=lists)
+        assert not mails.send("evil.org", sender=lists), "judged by its own mails"
+    with mails.pauses.sending(["b.evil.org"], lists) as are_new:
+        assert are_new, "a quick mail does not end that"
+    mails.now += domain_pauses.QUICK_SECONDS
+    with mails.pauses.sending(["b.evil.org"], lists) as are_new:
+        assert not are_new
+
+
 def test_accepted_domains_are_known_to_all_processes_until_they_take_long() -> None:
     mails = Mails()
     mails.send("quick.org")
