@@ -186,7 +186,7 @@ def test_the_maintenance_loop_runs_the_jobs_of_a_sale() -> None:
 
 
 def test_every_topic_of_a_sale_has_a_handler() -> None:
-    named = {value for name, value in vars(topics).items() if name.isupper()}
+    named = {value for name, value in vars(topics).items() if name.isupper() and isinstance(value, str)}
     assert all(map(outbox.has_handler, named))
 
 
