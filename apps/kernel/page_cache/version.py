@@ -1,8 +1,8 @@
 """The version of the public pages in PostgreSQL.
 
-Triggers on the tables that public pages show (`kernel_note_page_change`) insert one row for each statement that changes
-them, in the statement's own transaction. So a change is visible here exactly when it is visible to a render, whichever
-program makes it, and writers do not wait for each other as they would for a common counter.
+Triggers on the tables that public pages show (`kernel_note_page_change`) insert one row in each transaction that
+changes them. So a change is visible here exactly when it is visible to a render, whichever program makes it, and
+writers do not wait for each other as they would for a common counter.
 """
 
 from django.db import connection

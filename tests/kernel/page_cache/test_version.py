@@ -20,7 +20,7 @@ TABLES = (
 )  # fmt: skip
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_a_change_of_each_table_that_pages_show_changes_the_version(concert: EventView) -> None:
     """By a statement that no code of ours made."""
     versions = [read_version()]
@@ -30,6 +30,26 @@ def test_a_change_of_each_table_that_pages_show_changes_the_version(concert: Eve
             versions.append(read_version())
     assert len(set(versions)) == len(TABLES) + 1
     assert read_version() == versions[-1]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_transaction_leaves_one_mark(concert: EventView) -> None:
+    """A form with hundreds of prices left as many, which each process counts twice a second."""
+    rename = "UPDATE events_event SET name = name"
+    before = PageChange.objects.count()
+    with psycopg.connect(database_url()) as writer:
+        writer.execute("SAVEPOINT one")
+        writer.execute(rename)
+        writer.execute("ROLLBACK TO one")
+        for _ in range(3):
+            writer.execute(rename)
+        writer.commit()
+        assert PageChange.objects.count() == before + 1
+        writer.execute(rename)
+        writer.rollback()
+        writer.execute(rename)
+        writer.commit()
+    assert PageChange.objects.count() == before + 2
 
 
 @pytest.mark.django_db(transaction=True)
