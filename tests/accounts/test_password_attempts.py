@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.hashers import MD5PasswordHasher
-from django.test import Client
+from django.http import HttpResponse
+from django.test import Client, RequestFactory
 
 from apps.accounts.models import User
-from apps.accounts.passwords import hasher
+from apps.accounts.passwords import attempts, hasher
 from apps.kernel import rate_limits
+from apps.kernel.http import problems
 from apps.kernel.rate_limits.limits import Limits
 from apps.kernel.rate_limits.sharing import Sharing
 from tests.support.accounts.credentials import LOG_IN, PASSWORD
@@ -221,3 +223,19 @@ def test_others_behind_the_same_address_do_not_lock_out_a_known_browser(
     assert post(LOG_IN, ann.username, PASSWORD, browser=owner).status_code == 302
     owner.post("/accounts/log-out")
     assert [post(LOG_IN, ann.username, browser=owner).status_code for _ in range(11)][-1] == 429
+
+
+def test_a_known_browser_has_ten_guesses_for_a_whole_ipv6_48(ann: User) -> None:
+    response = HttpResponse()
+    attempts.set_known_browser_cookie(RequestFactory().get("/"), response, ann)
+
+    def guess(number: int) -> None:
+        request = RequestFactory().post(LOG_IN, REMOTE_ADDR=f"2001:db8:77:{number}::1")
+        request.COOKIES[attempts.KNOWN_BROWSER_COOKIE] = response.cookies[attempts.KNOWN_BROWSER_COOKIE].value
+        attempts.require_attempts_left(request, ann.username)
+        attempts.record_failure(request, ann.username)
+
+    for number in range(10):
+        guess(number)
+    with pytest.raises(problems.RateLimited):
+        guess(10)

@@ -41,6 +41,7 @@ from apps.kernel.rate_limits.limits import (
     network_of,
     record_attempt,
     share,
+    site_of,
     subject,
 )
 
@@ -58,5 +59,6 @@ __all__ = [
     "network_of",
     "record_attempt",
     "share",
+    "site_of",
     "subject",
 ]
