@@ -247,7 +247,9 @@ class CategoryInline(EventValuesMixin, DraftOnlyMixin, admin.TabularInline):
     formset = EventPartFormSet
 
     def get_extra(self, request: HttpRequest, obj: Event | None = None, **kwargs: Any) -> int:
-        return 0 if obj is None else len(missing_tiers(obj))
+        # The page of the prices has a field for each of them, however many.
+        missing = 0 if obj is None else len(missing_tiers(obj))
+        return missing if missing <= INLINE_ROWS_MAX else 0
 
 
 class SectionInline(DraftOnlyMixin, admin.TabularInline):

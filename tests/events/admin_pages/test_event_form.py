@@ -17,7 +17,7 @@ from apps.events.pricing import PricePolicy
 from apps.events.publication import publish_event
 from apps.events.registries import ReturnTerms, return_policies
 from apps.kernel.db.transactions import violated_constraint
-from tests.support.events.factories import in_days, make_event, spec
+from tests.support.events.factories import block, encoded, in_days, make_event, plan, spec
 from tests.support.factories import make_member, make_organizer
 
 pytestmark = pytest.mark.django_db
@@ -291,3 +291,18 @@ def test_long_lists_of_sections_and_categories_are_left_out(
     assert Category.objects.filter(event=event).count() > 1
     assert not {"Category", "Section"} & parts()
     assert "are left out here" in staff.get(page).content.decode()
+
+
+@pytest.mark.parametrize(("most", "shown"), [(2, 2), (1, 0)])
+def test_a_draft_has_rows_for_few_missing_prices(
+    staff: Client, most: int, shown: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = [block("Stalls", 1, 2), block("Circle", 1, 2, category="Circle", y=900)]
+    seats = encoded(plan(blocks, ("Stalls", "Circle")))
+    event = Event.objects.get(pk=create_event(spec(draft=True, plan=seats, prices={"Stalls": 1, "Circle": 2})).event_id)
+    Section.objects.filter(event=event).delete()
+    Category.objects.filter(event=event).delete()
+    monkeypatch.setattr("apps.events.admin.INLINE_ROWS_MAX", most)
+    formsets = staff.get(address(event.pk)).context["inline_admin_formsets"]
+    (prices,) = [one.formset for one in formsets if one.formset.model is Category]
+    assert len(prices.forms) == shown
