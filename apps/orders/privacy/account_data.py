@@ -8,7 +8,7 @@ from django.db.models import Max
 
 from apps.accounts import facade as accounts
 from apps.orders.privacy import background_erasure, erasure, export
-from apps.orders.privacy.person import documents_of, person_of_account
+from apps.orders.privacy.person import documents_in_orders_of_others, own_documents, person_of_account
 from apps.queue import facade as queue
 
 
@@ -22,7 +22,10 @@ class AccountData:
     def find_kept(self, account_id: int) -> list[str]:
         names = queue.events_of_sign_ups(account_id)
         kept = [f"That you signed up for the draw of {name}, without your name and address." for name in names]
-        year = documents_of(person_of_account(account_id)).aggregate(year=Max("year"))["year"]
+        person = person_of_account(account_id)
+        documents = (own_documents(person), documents_in_orders_of_others(person))
+        years_of = [found.aggregate(year=Max("year"))["year"] for found in documents]
+        year = max((year for year in years_of if year is not None), default=None)
         if year is None:
             return kept
         years = settings.RETENTION_INVOICES_YEARS

@@ -23,7 +23,12 @@ from apps.orders.models import (
     Ticket,
     TicketTransfer,
 )
-from apps.orders.privacy.person import Person, documents_of, entries_of, history_in_orders_of_others
+from apps.orders.privacy.person import (
+    Person,
+    documents_in_orders_of_others,
+    entries_of,
+    history_in_orders_of_others,
+)
 from apps.orders.selectors import OrderView, find_orders
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
@@ -53,7 +58,7 @@ def export_person(person: Person) -> dict[str, Any]:
         "tickets_from_others": _received(TicketTransfer.objects.filter(email__in=person.emails)),
         "documents_in_orders_of_others": [
             invoice.paper | {"number": invoice.number}
-            for invoice in documents_of(person).filter(order__is_handed_over=True).order_by("pk")
+            for invoice in documents_in_orders_of_others(person).order_by("pk")
         ],
         "history_in_orders_of_others": [
             _former(entry)
