@@ -119,6 +119,9 @@ def test_a_flood_of_mails_does_not_suppress_the_notice_of_a_change(ann: User, lo
     owner.post("/accounts/password", {"oldpassword": PASSWORD, "password1": NEW, "password2": NEW})
     (notice,) = delivered()
     assert "was changed" in notice.subject
+    owner.post("/accounts/erase", {"is_sure": "on"})
+    (notice,) = delivered()
+    assert "was erased" in notice.subject
 
 
 def test_a_link_names_the_site_and_not_the_requests_host(browser: Client, ann: User, settings: Any) -> None:

@@ -53,8 +53,8 @@ _MAILS = {
     "webauthn_added": ("A passkey was added", _CHANGE, "A passkey was added to your account."),
     "webauthn_removed": ("A passkey was removed", _CHANGE, "A passkey was removed from your account."),
     "data_downloaded": ("Your data was downloaded", _CHANGE, "All data of your account was downloaded."),
-    "account_erased": ("Your account was erased", "account_erased", ""),
-    "account_closed": ("Your account was closed", "account_closed", ""),
+    "account_erased": ("Your account was erased", "account_erased", "Your account was erased."),
+    "account_closed": ("Your account was closed", "account_closed", "Your account was closed."),
     "recovery_codes_generated": ("New recovery codes", _CHANGE, "New recovery codes were created for your account."),
 }
 """Subject, templates, and for notices what changed, by the name of allauth's mail, or of our own."""
