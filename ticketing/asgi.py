@@ -49,14 +49,13 @@ gc.freeze()
 # Reference counting frees nearly all objects of a request. With Python's threshold of 700 the collector ran once every
 # few dozen requests and took a twentieth of the time of a refused request.
 gc.set_threshold(20_000, 20, 20)
-threads = share_of_threads(settings.SITE_THREADS_MAX, settings.WEB_WORKERS)
 forwarder = Forwarder(
     *site_address(),
     password_slots=settings.PASSWORD_HASHES_MAX,
-    turns_per_address=threads,
+    turns_per_address=share_of_threads(settings.SITE_THREADS_MAX, settings.WEB_WORKERS),
     is_signed=orders.is_signed_webhook,
 )
-pages = PageCache(forwarder, is_shared_page, bytes_max=settings.PAGE_CACHE_MAX_BYTES, renders_max=threads)
+pages = PageCache(forwarder, is_shared_page, bytes_max=settings.PAGE_CACHE_MAX_BYTES)
 metrics.register(pages.metrics)
 snapshots.register(
     "the version of the public pages could not be read; each is rendered again when it is some seconds old",

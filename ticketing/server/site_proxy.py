@@ -147,7 +147,7 @@ class Forwarder:
 
     async def fetch(self, scope: Scope, path: str, host: str, language: str, bytes_max: int) -> SiteResponse | None:
         """Return the response to a request for this path that has nothing of the client's request but its scheme; None
-        if it is larger than `bytes_max`. Call it in a `slot`. Raises Busy."""
+        if it is larger than `bytes_max`. Call it in a `render_slot`. Raises Busy."""
         headers = _shared_request_headers(scope, host, language)
         try:
             async with self._open().request(
@@ -202,6 +202,12 @@ class Forwarder:
             if not body.is_gone or task.uncancel() > 0:
                 raise  # This server is stopping; the client has not left.
             raise ClientDisconnected from None
+
+    @asynccontextmanager
+    async def render_slot(self, scope: Scope) -> AsyncIterator[None]:
+        """Take a slot and a turn of the client's address for a page that all visitors share. Raises Busy."""
+        async with self.slot(scope), self._turns.turn(client_address.address_from_scope(scope), scope["path"]):
+            yield
 
     @asynccontextmanager
     async def slot(self, scope: Scope) -> AsyncIterator[None]:

@@ -4,7 +4,7 @@ A process of the site answers its requests in order of arrival. So one client's 
 threads: those of other clients would stand behind them. Further requests of the client wait here, in `web`, without a
 thread. A turn ends when the site begins its answer. That of an export also ends after EXPORT_SECONDS_MAX, so that it
 does not keep colleagues at the same address from their pages; an account gets one export at a time. Log-ins
-(`password_queue`) and pages that are rendered once for all visitors take no turns.
+(`password_queue`) take no turns. A page that is rendered once for all visitors takes one of a client that asked for it.
 """
 
 import asyncio

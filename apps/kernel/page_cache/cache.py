@@ -17,9 +17,9 @@ How old a copy may be:
 - A request that waits gets a render that began after its arrival, unless the copy may be kept. So a page that must not
   be kept at all, because a moment is near, is still rendered for all requests at once, and is never too old for one.
 
-A render takes a slot of the first client that has one free, of those that ask for the page: a client whose slots are
-all taken does not delay the others. A process has few pages rendered at once, so that many pages that one client asks
-for leave threads of the site to other requests.
+A render takes a slot and a turn of the first client that has both free, of those that ask for the page: a client whose
+slots are all taken does not delay the others, and many large pages that one client asks for are rendered one after the
+other.
 """
 
 import asyncio
@@ -91,13 +91,13 @@ class Site(Protocol):
     def wait_seconds(self, scope: Scope) -> float | None:
         """Count the request; return the seconds to wait if it exceeds its rate limit, else None."""
 
-    def slot(self, scope: Scope) -> AbstractAsyncContextManager[None]:
-        """Take one of the slots of the client's address while the block runs. Raises problems.Problem if it has to
-        wait for too long."""
+    def render_slot(self, scope: Scope) -> AbstractAsyncContextManager[None]:
+        """Take a slot and a turn of the client's address while the block runs. Raises problems.Problem if it waits too
+        long."""
 
     async def fetch(self, scope: Scope, path: str, host: str, language: str, bytes_max: int) -> SiteResponse | None:
         """Return the response to a request for this path that has nothing of the client's request; None if it is larger
-        than `bytes_max`. Call it in a `slot`. Raises problems.Problem."""
+        than `bytes_max`. Call it in a `render_slot`. Raises problems.Problem."""
 
     async def refuse(self, scope: Scope, send: Send, problem: problems.Problem) -> None:
         """Send the problem in the form that the client expects."""
@@ -133,13 +133,12 @@ class _Figures:
 
 class PageCache:
     """An ASGI application for HTTP in front of the site. `is_shared(path)`: whether the path is one of a shared page.
-    Until `set_version` is called, every request is passed on. `renders_max`: the pages that are rendered at once."""
+    Until `set_version` is called, every request is passed on."""
 
-    def __init__(self, site: Site, is_shared: Callable[[str], bool], *, bytes_max: int, renders_max: int = 1) -> None:
+    def __init__(self, site: Site, is_shared: Callable[[str], bool], *, bytes_max: int) -> None:
         self._site = site
         self._is_shared = is_shared
         self._bytes_max = bytes_max
-        self._turns = asyncio.Semaphore(renders_max)
         self._figures = _Figures()
         # The least recently sent page first.
         self._pages: OrderedDict[_Key, Page] = OrderedDict()
@@ -323,10 +322,9 @@ class PageCache:
         return render
 
     async def _render_in_slot(self, key: _Key, client: str, scope: Scope, render: _Render) -> Page | None:
-        """Render the page once this client has a free slot and few others are rendered, unless another client had both
-        earlier."""
+        """Render the page once this client has a free slot and a turn, unless another client had them earlier."""
         try:
-            async with self._site.slot(scope), self._turns:
+            async with self._site.render_slot(scope):
                 other = self._renders.get(key)
                 if other is None:
                     page = self._pages.get(key)

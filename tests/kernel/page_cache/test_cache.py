@@ -50,7 +50,7 @@ class FakeSite:
         return self.wait
 
     @asynccontextmanager
-    async def slot(self, scope: Scope) -> AsyncIterator[None]:
+    async def render_slot(self, scope: Scope) -> AsyncIterator[None]:
         slots = self.slots.get(scope["client"][0])
         if slots is None:
             yield
@@ -457,16 +457,3 @@ async def drain(pages: PageCache) -> None:
     """Wait for the renders in the background."""
     while renders := [*pages._waiting.values(), *pages._renders.values()]:
         await asyncio.gather(*(render.task for render in renders), return_exceptions=True)
-
-
-async def test_one_client_has_few_pages_rendered_at_once(pages: PageCache, site: FakeSite) -> None:
-    """Each takes a thread of the site, and large plans take it a second."""
-    site.go_on.clear()
-    asked = [asyncio.create_task(ask(pages, f"/events/event-{number}/")) for number in range(3)]
-    await site.reached.wait()
-    for _ in range(10):
-        await run_loop_once()
-    assert len(site.rendered) == 1
-    site.go_on.set()
-    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * 3
-    assert len(site.rendered) == 3

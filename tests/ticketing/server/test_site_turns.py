@@ -164,6 +164,29 @@ async def test_the_turn_of_an_export_ends_after_some_seconds_and_that_of_a_page_
         del asking
 
 
+async def test_pages_that_are_rendered_for_all_visitors_take_turns_of_the_client_that_asked() -> None:
+    """One address had as many large pages rendered at once as the site has threads."""
+
+    async def render(site: WaitingSite, address: str) -> int:
+        scope = {"type": "http", "method": "GET", "path": "/", "scheme": "http", "client": (address, 1), "headers": []}
+        async with site.forwarder.render_slot(scope):
+            response = await site.forwarder.fetch(scope, "/", "testserver", "en", 1_000)
+        assert response is not None
+        return response.status
+
+    async with waiting_site(1) as site:
+        rendering = [asyncio.create_task(render(site, BUSY)) for _ in range(3)]
+        await site.until(1)
+        rendering.append(asyncio.create_task(render(site, OTHER)))
+        await site.until(2)
+        for _ in range(10):
+            await run_loop_once()
+        assert len(site.arrived) == 2
+        site.go_on.set()
+        assert await asyncio.gather(*rendering) == [200] * 4
+        del rendering
+
+
 async def test_a_request_that_waits_too_long_is_refused_and_one_that_is_canceled_leaves_its_place(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
