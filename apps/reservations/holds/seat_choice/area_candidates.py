@@ -24,12 +24,12 @@ from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 FIRST_MAX = 4
 # After those, the statement examines 16 areas, then 64, 256 and so on: as far as needed, in few statements.
 EXAMINED_FACTOR = 4
-EXAMINED_SEATS_MAX = 50_000
+EXAMINED_SEATS_MAX = 10_000
 """The most free seats that these statements examine for one kind of request."""
 READS_MAX = 20
 """The most areas that one request reads for seats side by side, besides those read for earlier requests; and the most
 sections for seats apart."""
-SCATTERED_SECTIONS = 4
+SCATTERED_SECTIONS = 2
 """A party that sits together nowhere is offered the least scattered seats of so many sections."""
 COUNTED_EACH_MAX = 3
 """A section with more areas is counted in one pass: counting one area passes over the free seats of the others."""

@@ -16,11 +16,12 @@ from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 
 # The first read takes READ_MIN of the best free seats, or READ_TO_WANTED times the batch's quantity if that is more. If
 # their rows have no room for a party, READ_FACTOR times as many are read, up to READ_ADJACENT_MAX: a party that does
-# not fit side by side among ten thousand free seats sits close together. docs/performance.md measures these bounds.
+# not fit side by side among so many free seats sits close together. More would cost all other buyers of the event time:
+# a section may have tens of thousands of single free seats, if every other one is blocked.
 READ_MIN = 400
 READ_TO_WANTED = 2
 READ_FACTOR = 5
-READ_ADJACENT_MAX = 10_000
+READ_ADJACENT_MAX = 4_000
 # The first read for accessible seats takes the free seats around this many of the best accessible ones.
 READ_ACCESSIBLE = 24
 
