@@ -12,7 +12,7 @@ from apps.reservations.errors import SoldOut
 from apps.reservations.holds import event_cache
 from apps.reservations.holds.requests import EventLookup, resolve_best_available
 from apps.reservations.holds.seat_choice import area_candidates
-from apps.reservations.holds.seat_choice.area_candidates import FIRST_MAX, Proposer
+from apps.reservations.holds.seat_choice.area_candidates import FIRST_MAX, SCATTERED_SECTIONS, Proposer
 from apps.reservations.holds.seat_choice.areas import Area, Areas
 from tests.support.factories import assert_audit_clean, hold, join, make_event, make_hold_request
 from tests.support.races import statements
@@ -72,7 +72,7 @@ def test_a_party_that_sits_together_nowhere_reads_only_the_first_sections(single
     assert {seat[:3] for seat in seats_of(outcome)} == {"h0-"}
     assert read.count("free_areas") == 1
     assert read.count("adjacent_areas") == 2, "of the next 16 sections, then of the rest"
-    assert read.count("free_seats") == FIRST_MAX
+    assert read.count("free_seats") == max(FIRST_MAX, SCATTERED_SECTIONS)
     assert_audit_clean()
 
 
@@ -92,7 +92,7 @@ def test_beyond_the_seats_that_are_examined_a_party_sits_apart(
     monkeypatch.setattr(area_candidates, "EXAMINED_SEATS_MAX", 20)
     (outcome,), read = decide(anywhere(pairs_apart, 2))
     assert seats_of(outcome) == ["h0-A-1", "h0-A-3"]
-    assert (read.count("adjacent_areas"), read.count("free_seats")) == (1, FIRST_MAX)
+    assert (read.count("adjacent_areas"), read.count("free_seats")) == (1, max(FIRST_MAX, SCATTERED_SECTIONS))
     assert_audit_clean()
 
 

@@ -3,7 +3,8 @@
 One statement counts the free seats of all areas for all requests of one quantity. The counts alone decide whether a
 request can be met: it is refused only if no section has enough free seats. Areas with enough are then read in the order
 of preference. If the first FIRST_MAX have no seats side by side, one statement finds which of the next ones do, and
-only those are read.
+only those are read: where tens of thousands of single seats are free, to read more areas first costs several times as
+much as to examine them.
 
 So a party sits side by side wherever that is possible, with two limits: a request reads at most READS_MAX areas, which
 matters only if so many of them have just lost their adjacent seats, and that statement examines at most
@@ -21,8 +22,9 @@ from apps.reservations.holds.seat_choice.best_available import BestAvailable, co
 from apps.reservations.holds.seat_choice.candidates import Proposal, SectionProposer
 from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 
-FIRST_MAX = 4
+FIRST_MAX = 1
 # After those, the statement examines 16 areas, then 64, 256 and so on: as far as needed, in few statements.
+EXAMINED_MIN = 16
 EXAMINED_FACTOR = 4
 EXAMINED_SEATS_MAX = 10_000
 """The most free seats that these statements examine for one kind of request."""
@@ -73,7 +75,7 @@ class _Candidates:
     """To be read."""
     rest: list[_Candidate]
     """To be examined first."""
-    examined_max: int = FIRST_MAX * EXAMINED_FACTOR
+    examined_max: int = EXAMINED_MIN
     seats_left: int = field(default_factory=lambda: EXAMINED_SEATS_MAX)
 
 
