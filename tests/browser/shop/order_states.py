@@ -299,7 +299,7 @@ def return_to_be_confirmed(shop: Shop) -> None:
 
 def return_one(shop: Shop) -> None:
     open_return(shop)
-    shop.page.locator("[name=ticket]").first.check(force=True)
+    shop.page.locator("[name=ticket]").first.check()
     shop.press("main form .button--big")
 
 
