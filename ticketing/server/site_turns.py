@@ -21,7 +21,7 @@ WAIT_SECONDS_MAX = 5
 EXPORT_SECONDS_MAX = 5
 SITE_FACTOR = 2
 """The turns of an IPv6 /48, in those of one of its addresses."""
-_EXPORT = re.compile(r"/admin/.*\.csv")
+_EXPORT = re.compile(r"/admin/events/event/[0-9]+/[a-z-]+\.csv")
 
 
 def share_of_threads(threads: int, processes: int) -> int:
@@ -35,11 +35,13 @@ class Turn:
 
     def __init__(self, held: ExitStack, seconds_max: float | None) -> None:
         self._held = held
-        self._timer = seconds_max and asyncio.get_running_loop().call_later(seconds_max, held.close)
+        self._timer: asyncio.TimerHandle | None = None
+        if seconds_max is not None:
+            self._timer = asyncio.get_running_loop().call_later(seconds_max, held.close)
 
     def end(self) -> None:
         """Let the client's next request begin, unless the turn has ended before."""
-        if self._timer:
+        if self._timer is not None:
             self._timer.cancel()
         self._held.close()
 

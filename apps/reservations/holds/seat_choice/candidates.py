@@ -114,8 +114,8 @@ class SectionProposer:
                 read.pool, read.set_aside = self._build_pool(read.seats), False
             elif read.limit is None or ((together or chosen is not None) and read.limit >= READ_ADJACENT_MAX):
                 break
-            elif sum(seat.accessible for seat in self._others(read, mine, named)) < demand.accessible_count:
-                break  # Each read for accessible seats has all of them.
+            elif demand.accessible and self._has_too_few_accessible(read, demand, mine, named):
+                break  # No further read has more of them.
             else:
                 further = min(read.limit * READ_FACTOR, READ_ADJACENT_MAX)
                 read = self._read(kind, further if together or chosen is not None else None)
@@ -129,6 +129,13 @@ class SectionProposer:
         self.taken.update(ids)
         for read in self._reads.values():
             read.pool.take(ids)
+
+    def _has_too_few_accessible(
+        self, read: _Read, demand: BestAvailable, mine: list[FreeSeat], named: Collection[int]
+    ) -> bool:
+        """Return whether the request needs more accessible seats than are free. Each read for accessible seats has all
+        of them."""
+        return sum(seat.accessible for seat in self._others(read, mine, named)) < demand.accessible_count
 
     def _others(self, read: _Read, mine: list[FreeSeat], named: Collection[int]) -> list[FreeSeat]:
         return [seat for seat in [*read.seats, *mine] if seat.seat_id not in named]
