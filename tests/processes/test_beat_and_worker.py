@@ -13,7 +13,7 @@ import pytest
 from django.conf import settings
 from django.core import mail
 from django.db.models import F
-from django_celery_beat.models import PeriodicTask
+from django_celery_beat.models import PeriodicTask, PeriodicTasks
 from django_celery_beat.schedulers import ModelEntry
 from honcho.environ import parse_procfile
 
@@ -23,6 +23,7 @@ from apps.kernel.models import AuditRun, ReconcileRun
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders.models import Order, Ticket
 from apps.reservations.models import CleanupLog, GeneralAdmissionInventory, Reservation
+from tests.support.batches import connect, run_sql
 from tests.support.databases import database_url
 from tests.support.factories import assert_audit_clean, backdate_deadline, hold, make_event
 from tests.support.orders.sale import place_order
@@ -32,9 +33,17 @@ from ticketing.celery import app
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+QUEUE = "celery:celery"
+CHANGES = PeriodicTasks._meta.db_table
+WAITING_FOR_CHANGES = f"""
+    SELECT count(*) FROM pg_locks
+    WHERE NOT granted AND relation = '{CHANGES}'::regclass
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
 
 @contextmanager
-def started(folder: Path, *names: str, **more: str) -> Iterator[None]:
+def started(folder: Path, *names: str, **more: str) -> Iterator[list[subprocess.Popen[bytes]]]:
     """Run these processes of the Procfile on the test's servers, with `more` environment, until the block ends."""
     commands = parse_procfile((CHECKOUT / "Procfile").read_text()).processes
     environment = os.environ | {
@@ -44,7 +53,7 @@ def started(folder: Path, *names: str, **more: str) -> Iterator[None]:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         **more,
     }
-    processes = []
+    processes: list[subprocess.Popen[bytes]] = []
     try:
         for name in names:
             with open(folder / name, "wb") as output:
@@ -58,8 +67,8 @@ def started(folder: Path, *names: str, **more: str) -> Iterator[None]:
                         stderr=subprocess.STDOUT,
                     )
                 )
-        yield
-        assert [process.poll() for process in processes] == [None] * len(names), "a process ended by itself"
+        yield processes
+        assert [process.poll() for process in processes] == [None] * len(processes), "a process ended by itself"
     except BaseException:
         for output in filter(Path.exists, map(folder.joinpath, names)):
             print(f"--- {output.name}\n{output.read_text(errors='replace')[-3000:]}")
@@ -78,6 +87,11 @@ def make_schedule_due() -> None:
     for name, entry in settings.CELERY_BEAT_SCHEDULE.items():
         ModelEntry.from_entry(name, app=app, **entry)
     PeriodicTask.objects.update(last_run_at=clock.now() - timedelta(days=2))
+
+
+def assert_every_task_is_stored_as_sent() -> None:
+    sent = PeriodicTask.objects.filter(total_run_count__gt=0).values_list("name", flat=True)
+    assert set(sent) >= set(settings.CELERY_BEAT_SCHEDULE)
 
 
 def test_beat_and_worker_sweep_audit_reconcile_and_deliver(tmp_path: Path) -> None:
@@ -104,7 +118,20 @@ def test_beat_and_worker_sweep_audit_reconcile_and_deliver(tmp_path: Path) -> No
     assert "[attached: " not in (tmp_path / "worker").read_text()
     assert not mail.outbox, "this process sent nothing itself"
     assert set(CleanupLog.objects.values_list("swept_by", flat=True)) == {"beat"}
-    sent = PeriodicTask.objects.filter(total_run_count__gt=0).values_list("name", flat=True)
-    assert set(sent) >= set(settings.CELERY_BEAT_SCHEDULE), "beat sent every task of the schedule"
+    assert_every_task_is_stored_as_sent()
     GeneralAdmissionInventory.objects.update(taken=F("taken") - 1)
     assert_audit_clean()
+
+
+def test_beat_stores_what_it_sent_when_it_is_stopped_in_the_middle_of_a_statement(tmp_path: Path, redis_client) -> None:
+    make_schedule_due()
+    with started(tmp_path, "beat") as processes:
+        wait_until(lambda: redis_client.llen(QUEUE) >= len(settings.CELERY_BEAT_SCHEDULE), "every task is sent")
+        [beat] = processes
+        with connect() as session, session.transaction():
+            session.execute(f"LOCK TABLE {CHANGES} IN ACCESS EXCLUSIVE MODE")
+            wait_until(lambda: run_sql(WAITING_FOR_CHANGES) == [(1,)], "beat reads whether its schedule has changed")
+            beat.terminate()
+        assert beat.wait(WAIT_SECONDS_MAX) == 0
+        processes.remove(beat)
+    assert_every_task_is_stored_as_sent()
