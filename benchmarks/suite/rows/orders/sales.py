@@ -30,7 +30,10 @@ IDLE_SECONDS = 5.0
 COMMITS_MAX = 8.0
 """Transactions of PostgreSQL for a sale, those that it shares with others counted in part."""
 STATISTICS_SECONDS = 1.2
-"""Sessions report their transactions to PostgreSQL's statistics at most this late."""
+"""Sessions that are used report their transactions to PostgreSQL's statistics at most this late."""
+IDLE_STATISTICS_SECONDS = 10.5
+"""Sessions that are used no more report their last transactions at most this late. Those of the rows before, and of the
+start of `worker`, would otherwise count as the idle use."""
 IDLE_SHARE_MAX = 0.5
 """Processes that use less of one processor than this are not starting any more."""
 START_SECONDS_MAX = 60.0
@@ -108,6 +111,7 @@ class Slices:
         self.of_site: list[float] = []
         """Milliseconds of processor time of the site for a sale, by slice."""
         self._wait_until_started()
+        time.sleep(IDLE_STATISTICS_SECONDS)
         transactions = self._transactions()
         begun, before = time.monotonic(), self._processor()
         time.sleep(IDLE_SECONDS)
