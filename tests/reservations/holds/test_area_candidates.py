@@ -11,7 +11,7 @@ from apps.reservations import facade as reservations
 from apps.reservations.errors import SoldOut
 from apps.reservations.holds import event_cache
 from apps.reservations.holds.requests import EventLookup, resolve_best_available
-from apps.reservations.holds.seat_choice import area_candidates
+from apps.reservations.holds.seat_choice import area_candidates, candidates, longest_runs
 from apps.reservations.holds.seat_choice.area_candidates import FIRST_MAX, SCATTERED_SECTIONS, Proposer
 from apps.reservations.holds.seat_choice.areas import Area, Areas
 from tests.support.factories import assert_audit_clean, hold, join, make_event, make_hold_request
@@ -94,6 +94,52 @@ def test_beyond_the_seats_that_are_examined_a_party_sits_apart(
     assert seats_of(outcome) == ["h0-A-1", "h0-A-3"]
     assert (read.count("adjacent_areas"), read.count("free_seats")) == (1, max(FIRST_MAX, SCATTERED_SECTIONS))
     assert_audit_clean()
+
+
+def test_what_a_large_search_found_is_kept_for_a_moment(
+    single_seats: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(longest_runs, "SEATS_MIN", 1)
+    first, read = decide(anywhere(single_seats, 2))
+    assert read.count("adjacent_areas") == 2
+    next_ones, read = decide(anywhere(single_seats, 3), anywhere(single_seats, 2))
+    assert "adjacent_areas" not in read
+    assert {seat[:2] for outcome in first + next_ones for seat in seats_of(outcome)} <= {"h0", "h1"}
+    monkeypatch.setattr(longest_runs, "SECONDS", 0)
+    monkeypatch.setattr(longest_runs, "_found", {})
+    for _ in range(2):
+        _, read = decide(anywhere(single_seats, 2))
+        assert read.count("adjacent_areas") == 2, "it is searched again"
+    assert_audit_clean()
+
+
+def test_a_party_in_one_section_is_not_searched_for_side_by_side_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = make_event(rows=12, seats_per_row=1)
+    for name, value in {"READ_MIN": 3, "READ_TO_WANTED": 0, "READ_FACTOR": 2, "READ_ADJACENT_MAX": 10}.items():
+        monkeypatch.setattr(candidates, name, value)
+    monkeypatch.setattr(longest_runs, "SEATS_MIN", 9)
+    in_hall = {"section": "hall", "quantity": 2}
+    (first,), read = decide(make_hold_request(event, best_available=in_hall))
+    assert read.count("free_seats") == 3
+    assert isinstance(first, reservations.Held)
+    (second,), read = decide(make_hold_request(event, best_available=in_hall))
+    assert read.count("free_seats") == 1
+    assert len(seats_of(second)) == 2
+    assert_audit_clean()
+
+
+def test_what_was_found_is_known_for_larger_parties_and_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(longest_runs, "_found", {})
+    monkeypatch.setattr(longest_runs, "ENTRIES_MAX", 2)
+    longest_runs.keep(1, (2,), 3, 4_000)
+    assert [longest_runs.seats_without(1, (2,), quantity) for quantity in (2, 3, 4, 5)] == [None, None, 4_000, 4_000]
+    assert longest_runs.seats_without(1, (), 4) is None
+    for section_id in (2, 3):
+        longest_runs.keep(section_id, (2,), 3, 4_000)
+    assert [longest_runs.seats_without(section_id, (2,), 4) for section_id in (1, 2, 3)] == [None, None, 4_000]
+    monkeypatch.setattr(longest_runs, "SECONDS", -1.0)
+    longest_runs.keep(3, (2,), 3, 4_000)
+    assert longest_runs.seats_without(3, (2,), 4) is None
 
 
 def test_the_only_adjacent_seats_may_be_of_two_prices() -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from apps.kernel.db import sql
+from apps.reservations.holds.seat_choice import longest_runs
 from apps.reservations.holds.seat_choice.areas import Areas
 from apps.reservations.holds.seat_choice.best_available import BestAvailable, count_groups
 from apps.reservations.holds.seat_choice.candidates import Proposal, SectionProposer
@@ -170,6 +171,25 @@ class Proposer(SectionProposer):
             # Seats for an accessible request are close to each other, not side by side.
             candidates.ready += examined
             return
+        mine = {seat.section_id for seat in own.values()}
+        unknown: list[_Candidate] = []
+        for candidate in examined:
+            seats = longest_runs.seats_without(*candidate, demand.quantity)
+            if seats is None or candidate.section_id in mine:
+                unknown.append(candidate)
+            else:
+                candidates.seats_left -= seats
+        found = self._find_adjacent(candidates, unknown, demand.quantity, spans=spans)
+        candidates.ready += [one for one in unknown if one in found or one.section_id in mine]
+        if candidates.seats_left <= 0:
+            candidates.rest = []
+
+    def _find_adjacent(
+        self, candidates: _Candidates, examined: list[_Candidate], quantity: int, *, spans: bool
+    ) -> set[_Candidate]:
+        """Return which of these candidates have so many seats side by side, as far as the limit allows."""
+        if not examined or candidates.seats_left <= 0:
+            return set()
         rows = _adjacent_areas.rows(
             self.cursor,
             section_ids=list(dict.fromkeys(candidate.section_id for candidate in examined)),
@@ -178,17 +198,18 @@ class Proposer(SectionProposer):
             excluded_ids=list(self.taken),
             limit=candidates.seats_left,
         )
-        candidates.seats_left -= sum(count for _, _, count, _ in rows)
-        if candidates.seats_left <= 0:
-            candidates.rest = []
-        found = {(section_id, category_id) for section_id, category_id, _, most in rows if most >= demand.quantity}
-        mine = {seat.section_id for seat in own.values()}
-        candidates.ready += [
-            candidate
-            for candidate in examined
-            if (candidate.section_id, 0 if spans else candidate.category_ids[0]) in found
-            or candidate.section_id in mine
-        ]
+        by_row = {(one.section_id, 0 if spans else one.category_ids[0]): one for one in examined}
+        longest_of = {
+            by_row[section_id, category_id]: (longest, seats)
+            for section_id, category_id, seats, longest in rows
+            if (section_id, category_id) in by_row
+        }
+        seats_read = sum(seats for _, _, seats, _ in rows)
+        candidates.seats_left -= seats_read
+        if seats_read >= longest_runs.SEATS_MIN:
+            for candidate, (longest, seats) in longest_of.items():
+                longest_runs.keep(*candidate, longest, seats)
+        return {candidate for candidate, (longest, _) in longest_of.items() if longest >= quantity}
 
     def _propose_scattered(
         self, sections: list[_Candidate], demand: BestAvailable, own: Mapping[int, FreeSeat]

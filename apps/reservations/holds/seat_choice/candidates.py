@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from apps.kernel.db import sql
+from apps.reservations.holds.seat_choice import longest_runs
 from apps.reservations.holds.seat_choice.best_available import BestAvailable, FreeSeatPool, fitting_count, is_adjacent
 from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 
@@ -42,6 +43,10 @@ class _Kind(NamedTuple):
     section_id: int
     category_ids: tuple[int, ...]
     accessible: bool
+
+    @property
+    def categories(self) -> tuple[int, tuple[int, ...]]:
+        return self.section_id, self.category_ids
 
 
 @dataclass(slots=True)
@@ -100,6 +105,11 @@ class SectionProposer:
             for seat in own.values()
             if seat.section_id == kind.section_id and (not kind.category_ids or seat.category_id in kind.category_ids)
         ]
+        is_scattered = (
+            not demand.accessible and longest_runs.seats_without(*kind.categories, demand.quantity) is not None
+        )
+        if together and is_scattered and not mine:
+            return Proposal(None, 0)
         read = self._reads.get(kind)
         if read is None:
             read = self._read(kind, max(READ_MIN, READ_TO_WANTED * self._count_wanted(kind)))
@@ -112,7 +122,11 @@ class SectionProposer:
             if read.set_aside:
                 # Adjacent seats that were set aside are better than scattered ones.
                 read.pool, read.set_aside = self._build_pool(read.seats), False
-            elif read.limit is None or ((together or chosen is not None) and read.limit >= READ_ADJACENT_MAX):
+            elif read.limit is None or (
+                (together or chosen is not None) and (is_scattered or read.limit >= READ_ADJACENT_MAX)
+            ):
+                if not (demand.accessible or is_scattered) and len(read.seats) >= longest_runs.SEATS_MIN:
+                    longest_runs.keep(*kind.categories, read.pool.longest_run(), len(read.seats))
                 break
             elif demand.accessible and self._has_too_few_accessible(read, demand, mine, named):
                 break  # No further read has more of them.
