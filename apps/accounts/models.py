@@ -1,16 +1,17 @@
 """The accounts of customers and staff."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, ClassVar
 
 from django.contrib.auth.models import AbstractUser
 from django.contrib.auth.models import UserManager as DjangoUserManager
-from django.db import models
+from django.db import DatabaseError, models, transaction
 from django.db.models.functions import Lower
 from django.utils.crypto import salted_hmac
 
 from apps.accounts.browser_names import browser_name
 from apps.kernel import clock
+from apps.kernel.http import problems
 
 NAME_LENGTH_MAX = 150
 _VERSION_FIELDS = ("token_version", "token_version_changed_at")
@@ -20,6 +21,10 @@ def account_name(typed: str) -> str:
     """Return the name under which an account is stored: an email address in lower case, any other name unchanged."""
     name = typed.strip()
     return name.lower() if "@" in name else name
+
+
+class AccountChanged(problems.Problem):
+    type, status, title = "account-changed", 409, "The account has just been changed elsewhere. Nothing was saved."
 
 
 class UserManager(DjangoUserManager["User"]):
@@ -61,16 +66,59 @@ class User(AbstractUser):
             models.CheckConstraint(condition=models.Q(email=Lower("email")), name="accounts_user_email_in_lower_case"),
         ]
 
+    @classmethod
+    def from_db(cls, db: str | None, field_names: Collection[str], values: Collection[Any], **more: Any) -> "User":
+        user = super().from_db(db, field_names, values, **more)
+        user._keep_stored(field_names)
+        return user
+
+    def refresh_from_db(
+        self, using: str | None = None, fields: Iterable[str] | None = None, from_queryset: Any = None
+    ) -> None:
+        names = None if fields is None else list(fields)
+        super().refresh_from_db(using, names, from_queryset)
+        self._keep_stored(self._loaded_fields() if names is None else names)
+
     def save(self, *args: Any, update_fields: Iterable[str] | None = None, **kwargs: Any) -> None:
-        """Save the account. Afterwards `token_version` is the version in the database."""
+        """Save the account; one that was read keeps the fields that were not changed here: another request may have
+        changed them since. Afterwards `token_version` is the version in the database.
+
+        Raises AccountChanged, and saves nothing, if the password was changed here and the account has been deleted,
+        deactivated or given a new version since it was read.
+        """
+        adds = self._state.adding
         fields = None if update_fields is None else set(update_fields)
         if fields is None or fields & {"username", "email"}:
             self._unify_name_and_email()
             fields = None if fields is None else fields | {"username", "email"}
-        adds = self._state.adding
-        super().save(*args, update_fields=fields, **kwargs)
-        if not adds and (fields is None or fields & {"password", "is_active", "token_version"}):
+        if fields is None and not adds:
+            fields = {name for name, value in self._stored.items() if getattr(self, name) != value}
+        try:
+            if fields is not None and "password" in fields:
+                with transaction.atomic():
+                    self._lock_unchanged()
+                    super().save(*args, update_fields=fields, **kwargs)
+            else:
+                super().save(*args, update_fields=fields, **kwargs)
+        except DatabaseError as error:
+            if type(error) is DatabaseError:  # Django's own: no row was updated.
+                raise AccountChanged from error
+            raise
+        if fields is not None and fields & {"password", "is_active", "token_version"}:
             self.refresh_from_db(fields=_VERSION_FIELDS)
+        self._keep_stored(self._loaded_fields() if fields is None else fields)
+
+    def _keep_stored(self, fields: Iterable[str]) -> None:
+        """Note that these fields are in the database as they are here."""
+        self._stored = getattr(self, "_stored", {}) | {name: self.__dict__[name] for name in fields}
+
+    def _loaded_fields(self) -> list[str]:
+        return [field.attname for field in self._meta.concrete_fields if field.attname in self.__dict__]
+
+    def _lock_unchanged(self) -> None:
+        same = User.objects.filter(pk=self.pk, token_version=self.token_version)
+        if not same.select_for_update(no_key=True).exists():
+            raise AccountChanged
 
     def _unify_name_and_email(self) -> None:
         """Make a name that is an email address the same as the email address, which takes precedence."""

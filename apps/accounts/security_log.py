@@ -60,6 +60,11 @@ def list_own_activity(user: User) -> list[SecurityEvent]:
     return list(SecurityEvent.objects.filter(account=user, kind__in=_OWN_ACTIVITY).order_by("-pk")[:ACTIVITY_SHOWN_MAX])
 
 
+def count_recent(user: User, kind: Kind, period: timedelta) -> int:
+    """Return how many entries of this kind the account has of the last `period`."""
+    return SecurityEvent.objects.filter(account=user, kind=kind, at__gte=clock.now() - period).count()
+
+
 def delete_old() -> int:
     """Delete entries older than SECURITY_LOG_DAYS; return how many."""
     limit = clock.now() - timedelta(days=settings.SECURITY_LOG_DAYS)

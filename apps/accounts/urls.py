@@ -10,6 +10,7 @@ from django.urls import path, re_path
 from apps.accounts.pages import confirmation, personal_data, views
 from apps.accounts.second_factor.enrollment import ActivateApp, confirmed_address_required
 from apps.accounts.second_factor.passkey_log_in import LogInWithPasskey
+from apps.accounts.second_factor.passkey_names import RenamePasskey
 from apps.accounts.tokens import api_views
 
 page_urls = [
@@ -60,7 +61,7 @@ page_urls = [
         confirmed_address_required(webauthn.add_webauthn),
         name="mfa_add_webauthn",
     ),
-    path("accounts/second-factor/passkeys/<int:pk>/rename", webauthn.edit_webauthn, name="mfa_edit_webauthn"),
+    path("accounts/second-factor/passkeys/<int:pk>/rename", RenamePasskey.as_view(), name="mfa_edit_webauthn"),
     path("accounts/second-factor/passkeys/<int:pk>/remove", webauthn.remove_webauthn, name="mfa_remove_webauthn"),
     path("accounts/second-factor/recovery-codes", recovery_codes.view_recovery_codes, name="mfa_view_recovery_codes"),
     path(

@@ -16,7 +16,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts import personal_data, registries, security_log
-from apps.accounts.models import SecurityEvent, User
+from apps.accounts.models import AccountChanged, SecurityEvent, User
 from apps.accounts.pages import personal_data as data_pages
 from apps.events.facade import EventView
 from apps.events.models import Event
@@ -407,14 +407,18 @@ def test_an_erased_account_cannot_be_recovered(ann: User, log_in: LogIn) -> None
 
 
 def test_a_request_that_read_the_account_before_its_erasure_writes_nothing_back(ann: User) -> None:
-    """A password change reads the account; the erasure commits; the change saves the whole row, and adds an address."""
+    """A request reads the account; the erasure commits; the request saves the account, and adds an address."""
     stale = User.objects.get(pk=ann.pk)
     personal_data.erase_account(ann.pk)
-    stale.set_password("another long password")
+    stale.first_name = "Ann"
     stale.save()
+    stale.set_password("another long password")
+    with pytest.raises(AccountChanged):
+        stale.save()
     EmailAddress.objects.create(user=stale, email="new@example.org")
     found = User.objects.get(pk=ann.pk)
-    assert (found.username, found.email, found.is_active) == (f"erased-{ann.pk}", "", False)
+    assert (found.username, found.email, found.first_name) == (f"erased-{ann.pk}", "", "")
+    assert not found.is_active
     assert not found.has_usable_password()
     assert personal_data.delete_leftovers() == 1
     assert not EmailAddress.objects.exists()

@@ -111,7 +111,7 @@ def test_an_outdated_copy_of_the_row_does_not_lower_the_version(ann: User) -> No
     versions.raise_version(ann)
     outdated.first_name = "Ann"
     outdated.save()
-    assert outdated.token_version == 1
+    assert User.objects.get(pk=ann.pk).token_version == 1
     assert token.account() is None
     User.objects.filter(pk=ann.pk).update(token_version=0)
     assert User.objects.get(pk=ann.pk).token_version == 1

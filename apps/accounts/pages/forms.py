@@ -1,5 +1,6 @@
 """allauth's forms for log-in, sign-up and passwords, with our labels, limits and field names."""
 
+from datetime import timedelta
 from typing import Any
 
 from allauth.account import forms as allauth_forms
@@ -9,9 +10,10 @@ from django import forms
 from django.contrib.auth.hashers import make_password
 from django.http import HttpRequest
 
+from apps.accounts import security_log
 from apps.accounts.confirmed_addresses import is_confirmation_required
 from apps.accounts.first_error import FocusesFirstError
-from apps.accounts.models import NAME_LENGTH_MAX, User, account_name
+from apps.accounts.models import NAME_LENGTH_MAX, SecurityEvent, User, account_name
 from apps.accounts.passwords.backend import PASSWORD_LENGTH_MAX
 from apps.kernel.mail.addresses import AddressField
 from apps.kernel.proof_of_work.forms import WorkForm
@@ -21,6 +23,8 @@ _ADDRESS_MESSAGES = {
     "invalid": "Enter a valid email address.",
     "max_length": "Enter a valid email address.",
 }
+CHANGES_PER_HOUR_MAX = 5
+"""Of one account's password, by its page."""
 _NEW_HELP = "At least 8 characters, and no common password. Passwords are case-sensitive."
 
 
@@ -125,6 +129,16 @@ class ChangePasswordForm(FocusesFirstError, allauth_forms.ChangePasswordForm):
         if not get_adapter().reauthenticate(self.user, password):
             raise get_adapter().validation_error("enter_current_password")
         return password
+
+    def clean(self) -> dict[str, Any] | None:
+        # Each change ends the links that reset the password: a thief who is logged in must not end all of them.
+        changes = security_log.count_recent(self.user, SecurityEvent.Kind.PASSWORD_CHANGED, timedelta(hours=1))
+        if changes >= CHANGES_PER_HOUR_MAX:
+            raise forms.ValidationError(
+                "This password has been changed several times within an hour. Wait an hour, or log out and choose "
+                "“Forgot your password?”."
+            )
+        return super().clean()
 
 
 class SetPasswordForm(FocusesFirstError, allauth_forms.SetPasswordForm):
