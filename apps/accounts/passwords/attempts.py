@@ -65,11 +65,11 @@ def _is_known_browser(request: HttpRequest, name: str) -> bool:
 
 def _subjects(request: HttpRequest, name: str) -> tuple[str, str]:
     """Return the address, which has a limit for all names, and the name with its network, which has another. A known
-    browser has the second one only, for its whole IPv6 /48."""
+    browser has the second one only, for its whole IPv6 /48 and apart from those of other browsers."""
     address = client_address.address_from_environ(request.META)
     network = rate_limits.network_of(address)
     if _is_known_browser(request, name):
-        return "", f"{_digest(name)} {rate_limits.site_of(network) or network}"
+        return "", f"known {_digest(name)} {rate_limits.site_of(network) or network}"
     return address, f"{_digest(name)} {network}"
 
 
