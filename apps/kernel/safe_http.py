@@ -8,8 +8,10 @@ import ipaddress
 import socket
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import httptools
@@ -22,11 +24,14 @@ deadline ends that."""
 _FRAMING_SHARE = 8
 """Bytes received for each byte of the body that is wanted: chunks of one byte take six."""
 _RECEIVED_AT_ONCE = 16_384
+_TLS_BYTES_MAX = 262_144
+"""Of a connection, beyond the data: certificates, session tickets, headers of records."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _GLOBAL_UNICAST = ipaddress.ip_network("2000::/3")
 """The public range of IPv6. Other addresses are local, or embed IPv4 addresses for translators."""
 _RESERVED_NETWORKS = [ipaddress.ip_network(one) for one in ("3fff::/20", "192.0.0.0/24", "192.88.99.0/24")]
 """Documentation, protocol assignments and relays, which Python 3.11 considers public."""
+_Result = TypeVar("_Result")
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -114,10 +119,11 @@ def request(
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     deadline = time.monotonic() + seconds_max
     try:
-        with _connect(host, port, addresses, deadline, is_tls) as connected:
-            exchange = _Exchange(connected, deadline)
-            exchange.send(_head(f"{method} {target} HTTP/1.1", sent) + (body or b""))
-            return exchange.receive(answer_bytes_max)
+        with _connect(port, addresses, deadline) as connected:
+            plain = _Plain(connected, deadline)
+            connection = _Tls(plain, host) if is_tls else plain
+            connection.send(_head(f"{method} {target} HTTP/1.1", sent) + (body or b""))
+            return _Response(connection).receive(answer_bytes_max)
     except (OSError, ValueError) as error:
         raise RequestFailed(f"{type(error).__name__}: {error}"[:300]) from error
 
@@ -156,23 +162,14 @@ def _embedded_ipv4(address: _Address) -> list[_Address]:
     return carried
 
 
-def _connect(host: str, port: int, addresses: Sequence[str], deadline: float, is_tls: bool) -> socket.socket:
-    """Connect to the first reachable one of the checked addresses; TLS verifies the host's name."""
-    for number, address in enumerate(addresses, start=1):
+def _connect(port: int, addresses: Sequence[str], deadline: float) -> socket.socket:
+    """Connect to the first reachable one of the checked addresses."""
+    for address in addresses[:-1]:
         try:
-            connected = socket.create_connection((address, port), _seconds_left(deadline))
-            break
+            return socket.create_connection((address, port), _seconds_left(deadline))
         except OSError:
-            if number == len(addresses):
-                raise
-    if not is_tls:
-        return connected
-    try:
-        connected.settimeout(_seconds_left(deadline))
-        return ssl.create_default_context().wrap_socket(connected, server_hostname=host)
-    except BaseException:
-        connected.close()
-        raise
+            continue
+    return socket.create_connection((addresses[-1], port), _seconds_left(deadline))
 
 
 def _head(first_line: str, headers: Mapping[str, str]) -> bytes:
@@ -182,29 +179,88 @@ def _head(first_line: str, headers: Mapping[str, str]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("ascii")
 
 
-class _Exchange:
-    """One request and its response. Each wait on the socket ends at the deadline."""
+class _Plain:
+    """A connection whose every wait ends at the deadline."""
 
     def __init__(self, connected: socket.socket, deadline: float) -> None:
         self._socket, self._deadline = connected, deadline
+
+    def send(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            self._socket.settimeout(_seconds_left(self._deadline))
+            left = left[self._socket.send(left) :]
+
+    def receive(self) -> bytes:
+        """Return the next bytes; none at the end of the connection."""
+        self._socket.settimeout(_seconds_left(self._deadline))
+        return self._socket.recv(_RECEIVED_AT_ONCE)
+
+
+class _Tls:
+    """TLS over such a connection; it verifies the host's name.
+
+    OpenSSL reads records without data, as of session tickets, in one call for as long as they arrive. So it gets what
+    was received piece by piece, and the deadline and the limit are checked between them.
+    """
+
+    def __init__(self, plain: _Plain, host: str) -> None:
+        self._plain = plain
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = ssl.create_default_context().wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._bytes_left = _TLS_BYTES_MAX
+        self._run(self._tls.do_handshake)
+
+    def send(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[self._run(partial(self._tls.write, left)) :]
+
+    def receive(self) -> bytes:
+        """Return the next bytes; none at the end of the connection."""
+        try:
+            data = self._run(lambda: self._tls.read(_RECEIVED_AT_ONCE))
+        except ssl.SSLEOFError:
+            return b""
+        self._bytes_left += len(data)
+        return data
+
+    def _run(self, act: Callable[[], _Result]) -> _Result:
+        while True:
+            try:
+                result = act()
+            except ssl.SSLWantReadError:
+                self._plain.send(self._outgoing.read())
+            else:
+                self._plain.send(self._outgoing.read())
+                return result
+            received = self._plain.receive()
+            self._bytes_left -= len(received)
+            if self._bytes_left < 0:
+                raise ValueError("too much of the connection is no data")
+            if received:
+                self._incoming.write(received)
+            else:
+                self._incoming.write_eof()
+
+
+class _Response:
+    """The response on a connection to which the request was sent."""
+
+    def __init__(self, connection: _Plain | _Tls) -> None:
+        self._connection = connection
         self._parser = httptools.HttpResponseParser(self)
         self._status: int | None = None
         """Of the final response, once its head is complete."""
         self._body = bytearray()
         self._is_complete = False
 
-    def send(self, request: bytes) -> None:
-        left = memoryview(request)
-        while left:
-            self._socket.settimeout(_seconds_left(self._deadline))
-            left = left[self._socket.send(left) :]
-
     def receive(self, body_bytes_max: int) -> Answer:
         """Return the final response. A body that ends early, or at the deadline, is returned as far as it was read."""
         is_late = False
         left = HEAD_BYTES_MAX
         while self._status is None:
-            if not (received := self._receive()):
+            if not (received := self._connection.receive()):
                 raise ValueError("the connection ended before the response")
             self._parse(received)
             left -= len(received)
@@ -213,17 +269,13 @@ class _Exchange:
         status, left = self._status, _FRAMING_SHARE * body_bytes_max
         try:
             while not self._is_complete and len(self._body) < body_bytes_max and left > 0:
-                received = self._receive()
+                received = self._connection.receive()
                 left -= len(received)
                 if not received or not self._parse(received):
                     break
         except TimeoutError:
             is_late = True
         return Answer(status, bytes(self._body[:body_bytes_max]), is_late)
-
-    def _receive(self) -> bytes:
-        self._socket.settimeout(_seconds_left(self._deadline))
-        return self._socket.recv(_RECEIVED_AT_ONCE)
 
     def _parse(self, received: bytes) -> bool:
         """Parse these bytes; return whether they are well-formed. After the head, which has the status, it matters

@@ -1,18 +1,27 @@
 """HTTP requests to addresses chosen by others: never into our own network, bounded in time and in size."""
 
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from apps.kernel import safe_http
 from apps.kernel.safe_http import AddressPolicy, AddressRefused, RequestFailed
 from tests.support.webhook_receiver import WebhookReceiver, run_receiver
 
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 EVERYTHING = AddressPolicy(plain_http=True, private_addresses=True)
 
 
@@ -219,3 +228,84 @@ def test_a_chunked_body_is_read_up_to_the_limit() -> None:
 def test_tls_is_verified(listener: WebhookReceiver) -> None:
     with pytest.raises(RequestFailed):
         post(listener.url.replace("http://", "https://"))
+
+
+@contextmanager
+def tls_server(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[ssl.SSLSocket], None], *, tickets: int = 2
+) -> Iterator[str]:
+    """Accept one TLS connection, with a certificate that requests trust, and let `act` answer; yield the URL."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    write_certificate(key, certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    context.num_tickets = tickets
+
+    def serve(listening: socket.socket) -> None:
+        with suppress(OSError), context.wrap_socket(listening.accept()[0], server_side=True) as connected:
+            act(connected)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        yield f"https://localhost:{listening.getsockname()[1]}/"
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def write_certificate(key_file: Path, certificate_file: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    key_file.write_bytes(
+        key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    )
+    certificate_file.write_bytes(certificate.public_bytes(Encoding.PEM))
+
+
+def read_request(connected: ssl.SSLSocket) -> bytes:
+    received = b""
+    while not received.endswith(b"{}"):
+        received += connected.recv(65_536)
+    return received
+
+
+@pytest.mark.parametrize("size", [2, 200_000])
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_a_response_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, size: int, ends_well: bool) -> None:
+    """`ends_well`: with the message that TLS has for it."""
+
+    def answer(connected: ssl.SSLSocket) -> None:
+        assert b"X-Of: us" in read_request(connected)
+        connected.sendall(b"HTTP/1.1 201 Created\r\n\r\n" + b"x" * size)
+        if ends_well:
+            connected.unwrap()
+
+    with tls_server(tmp_path, monkeypatch, answer) as url:
+        answered = post(url, answer_bytes_max=size + 1)
+    assert (answered.status, len(answered.body), answered.is_late) == (201, size, False)
+
+
+def test_records_without_data_are_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may send any number of session tickets. OpenSSL reads them in one call, which no deadline ends."""
+    with (
+        tls_server(tmp_path, monkeypatch, lambda connected: connected.sendall(OK), tickets=5_000) as url,
+        pytest.raises(RequestFailed, match="no data"),
+    ):
+        post(url)
+
+
+def test_a_handshake_that_does_not_end_is_late(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        begun = time.monotonic()
+        with pytest.raises(RequestFailed, match="timed out"):
+            post(f"https://localhost:{listening.getsockname()[1]}/", seconds_max=0.3)
+        assert time.monotonic() - begun < 10
