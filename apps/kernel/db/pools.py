@@ -25,6 +25,7 @@ _KEEPALIVE_OPTIONS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 20_000,
 }
+_avoid_sequential_scans = sql.load("apps.kernel", "avoid_sequential_scans")
 _use_generic_plans = sql.load("apps.kernel", "use_generic_plans")
 
 
@@ -45,7 +46,8 @@ def create_pool(
     times in UTC, nothing prepared by psycopg (behind pgbouncer the next transaction runs on another session). Each
     connection is checked when it is lent, so that a restart of the database causes a reconnection but no error.
 
-    `prepares`: connect to DATABASE_DIRECT_URL, past any pooler, and keep prepared statements.
+    `prepares`: connect to DATABASE_DIRECT_URL, past any pooler, and keep prepared statements, which use indexes
+    whatever the statistics of a table say.
 
     `connect_ms` also limits how long the pool itself tries to reconnect. Its pauses double, so with a long limit it
     could still be pausing minutes after the database came back. Once it has given up, the next request for a connection
@@ -56,6 +58,8 @@ def create_pool(
         _configure(django, connection)
         if prepares:
             roundtrip.prepare_all(connection)
+            with connection.cursor() as cursor:
+                _avoid_sequential_scans.rows(cursor)
 
     return ConnectionPool(
         kwargs=_options(django, name, is_direct=prepares),

@@ -107,3 +107,12 @@ def test_preparing_on_a_closed_connection_raises(connection: Connection[Any]) ->
     connection.close()
     with pytest.raises(psycopg.OperationalError):
         roundtrip.prepare_all(connection)
+
+
+def test_statements_of_committers_use_indexes_whatever_the_statistics_say(connection: Connection[Any]) -> None:
+    """A table of one page is otherwise read as a whole, also after it has grown, until it is analyzed."""
+    connection.execute("CREATE TEMPORARY TABLE growing (id bigint PRIMARY KEY)")
+    connection.execute("INSERT INTO growing VALUES (1)")
+    connection.execute("ANALYZE growing")
+    plan = connection.execute("EXPLAIN SELECT * FROM growing WHERE id = 1").fetchall()
+    assert "Index" in plan[0][0], plan
