@@ -54,6 +54,8 @@ class User(AbstractUser):
     erased_at = models.DateTimeField(null=True, editable=False)
 
     objects: ClassVar[UserManager] = UserManager()
+    _stored: dict[str, Any] | None = None
+    """The fields as they are in the database, as far as this object knows. None: all fields are saved."""
 
     class Meta:
         constraints = [
@@ -81,17 +83,17 @@ class User(AbstractUser):
 
     def save(self, *args: Any, update_fields: Iterable[str] | None = None, **kwargs: Any) -> None:
         """Save the account; one that was read keeps the fields that were not changed here: another request may have
-        changed them since. Afterwards `token_version` is the version in the database.
+        changed since. If the save may have raised the version, `token_version` is that of the database afterwards.
 
-        Raises AccountChanged, and saves nothing, if the password was changed here and the account has been deleted,
-        deactivated or given a new version since it was read.
+        Raises AccountChanged, and saves nothing, if the account has been deleted since it was read, or if the password
+        was changed here and the account has got a new version, as by a deactivation.
         """
         adds = self._state.adding
         fields = None if update_fields is None else set(update_fields)
         if fields is None or fields & {"username", "email"}:
             self._unify_name_and_email()
             fields = None if fields is None else fields | {"username", "email"}
-        if fields is None and not adds:
+        if fields is None and not adds and self._stored is not None:
             fields = {name for name, value in self._stored.items() if getattr(self, name) != value}
         try:
             if fields is not None and "password" in fields:
@@ -104,13 +106,13 @@ class User(AbstractUser):
             if type(error) is DatabaseError:  # Django's own: no row was updated.
                 raise AccountChanged from error
             raise
-        if fields is not None and fields & {"password", "is_active", "token_version"}:
+        if not adds and (fields is None or fields & {"password", "is_active", "token_version"}):
             self.refresh_from_db(fields=_VERSION_FIELDS)
         self._keep_stored(self._loaded_fields() if fields is None else fields)
 
     def _keep_stored(self, fields: Iterable[str]) -> None:
         """Note that these fields are in the database as they are here."""
-        self._stored = getattr(self, "_stored", {}) | {name: self.__dict__[name] for name in fields}
+        self._stored = (self._stored or {}) | {name: self.__dict__[name] for name in fields}
 
     def _loaded_fields(self) -> list[str]:
         return [field.attname for field in self._meta.concrete_fields if field.attname in self.__dict__]

@@ -90,6 +90,13 @@ def test_an_account_is_saved_without_the_fields_that_were_not_changed(ann: User)
     assert (ann.is_staff, ann.first_name, ann.last_name) == (True, "Ann", "Other")
 
 
+def test_an_account_that_was_created_in_bulk_is_saved_as_a_whole(db: None) -> None:
+    (user,) = User.objects.bulk_create([User(username="clerk")])
+    user.first_name = "Ann"
+    user.save()
+    assert User.objects.get(pk=user.pk).first_name == "Ann"
+
+
 def test_a_deleted_account_is_not_stored_again(ann: User) -> None:
     read = User.objects.get(pk=ann.pk)
     delete(ann)
