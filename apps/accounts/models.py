@@ -82,8 +82,8 @@ class User(AbstractUser):
         self._keep_stored(self._loaded_fields() if names is None else names)
 
     def save(self, *args: Any, update_fields: Iterable[str] | None = None, **kwargs: Any) -> None:
-        """Save the account; one that was read keeps the fields that were not changed here: another request may have
-        changed since. If the save may have raised the version, `token_version` is that of the database afterwards.
+        """Save the account. Of one that was read, only fields that were changed here are written: another request may
+        have changed the others. After a save that can raise the version, `token_version` is that of the database.
 
         Raises AccountChanged, and saves nothing, if the account has been deleted since it was read, or if the password
         was changed here and the account has got a new version, as by a deactivation.
