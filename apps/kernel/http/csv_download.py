@@ -15,12 +15,16 @@ import threading
 import time
 import zlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Literal
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.cache import patch_vary_headers
+from redis import Redis
+from redis.exceptions import LockNotOwnedError
+from redis.lock import Lock
 
 from apps.kernel import redis
 from apps.kernel.form_fields.invisible_characters import first_visible
@@ -122,18 +126,30 @@ def _writing(account: Hashable) -> Iterator[None]:
         if account in _accounts:
             raise another
         _take_place(account, time.monotonic())
-    key = f"file:{account}"
-    is_first = None
+    mark: Lock | None = None
     try:
-        is_first = redis.attempt(lambda client: client.set(key, b"1", nx=True, ex=_KEY_SECONDS) is not None)
-        if is_first is False:
+        taken = redis.attempt(lambda client: _take_mark(client, account))
+        if taken is False:
             raise another
+        mark = taken or None
         yield
     finally:
         with _lock:
             _accounts.remove(account)
-        if is_first:
-            redis.attempt(lambda client: client.delete(key))
+        if mark is not None:
+            redis.attempt(lambda _: _leave_mark(mark))
+
+
+def _take_mark(client: Redis, account: Hashable) -> Lock | Literal[False]:
+    """Return the account's mark in Redis, or False while another process has it."""
+    mark = client.lock(f"file:{account}", timeout=_KEY_SECONDS, thread_local=False)
+    return mark if mark.acquire(blocking=False) else False
+
+
+def _leave_mark(mark: Lock) -> None:
+    """Delete the mark, unless it has expired: another process may have taken it since."""
+    with suppress(LockNotOwnedError):
+        mark.release()
 
 
 def _take_place(account: Hashable, now: float) -> None:

@@ -113,6 +113,21 @@ def test_an_account_has_one_file_at_a_time_in_all_processes(monkeypatch: pytest.
     assert download("ann", [[3]])
 
 
+def test_a_file_whose_mark_has_expired_leaves_that_of_the_next_one() -> None:
+    key = "file:ann"
+
+    def rows() -> Iterator[Sequence[Cell]]:
+        redis.client().set(key, b"of another process")
+        yield [1]
+
+    assert download("ann", rows())
+    assert redis.client().get(key) == b"of another process"
+    with pytest.raises(problems.Busy):
+        download("ann", [])
+    redis.client().delete(key)
+    assert download("ann", [])
+
+
 def test_an_account_that_was_refused_comes_before_those_that_asked_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ann and her colleague Cleo ask for files all the time."""
     monkeypatch.setattr(csv_download, "WRITING_MAX", 1)
