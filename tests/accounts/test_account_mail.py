@@ -13,7 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts import pending_address
-from apps.accounts.models import User
+from apps.accounts.models import NAME_LENGTH_MAX, User
 from apps.accounts.pages import mail as account_mail
 from apps.accounts.pages.confirmation import ConfirmAddress
 from apps.accounts.pages.forms import SignUpForm
@@ -206,6 +206,24 @@ def test_two_sign_ups_at_once_do_not_reveal_whether_the_address_had_an_account(
     settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory"
     monkeypatch.setattr(SignUpForm, "validate_unique_email", lambda form, value: value)
     assert browser.post(SIGN_UP, {"username": ann.email, "password": NEW}).url == "/accounts/email/sent"
+
+
+def test_the_longest_address_is_signed_up_and_reset(settings: Any, db: None) -> None:
+    email = f"{'a' * 64}@{'b' * 63}.{'c' * 17}.org"
+    assert len(email) == NAME_LENGTH_MAX
+    browser = Client(headers={"sec-fetch-site": "same-origin"})
+    assert browser.post(SIGN_UP, {"username": email, "password": PASSWORD}).status_code == 302
+    delivered()
+    assert Client().post(RESET, {"email": email}).status_code == 302
+    assert [message.to for message in delivered()] == [[email]]
+
+
+def test_an_address_that_is_longer_in_small_letters_gets_no_account(browser: Client, db: None) -> None:
+    email = "a@" + ".".join(["\u0130" * 31] * 4) + ".com"
+    page = browser.post(SIGN_UP, {"username": email, "password": PASSWORD})
+    assert page.status_code == 200
+    assert "Enter a valid email address." in page.content.decode()
+    assert not User.objects.exists()
 
 
 def test_a_password_reset_confirms_the_address(settings: Any, db: None) -> None:

@@ -13,7 +13,7 @@ class OutboxMessage(models.Model):
 
     id = models.BigAutoField(primary_key=True)
     topic = models.CharField(max_length=80)
-    key = models.CharField(max_length=120, help_text="Messages of one key are delivered in order.")
+    key = models.CharField(max_length=254, help_text="Messages of one key are delivered in order.")
     body = models.JSONField()
     created_at = models.DateTimeField()
     available_at = models.DateTimeField(help_text="Not delivered before.")

@@ -74,13 +74,13 @@ def read_details(
 
 def read_email(payload: Mapping[str, Any], errors: dict[str, str], *, default: str = "") -> str:
     """Return the body's email address, normalized. An invalid one adds to `errors`."""
-    address = normalize_email(_take(payload, "email", default, EMAIL_LENGTH_MAX, errors))
+    address = _take(payload, "email", default, EMAIL_LENGTH_MAX, errors)
     if "email" not in errors:
         try:
             check_address(address)
         except ValidationError:
             errors["email"] = "is not a valid email address"
-    return address
+    return normalize_email(address)
 
 
 def read_name(payload: Mapping[str, Any]) -> str:

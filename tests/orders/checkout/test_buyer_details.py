@@ -3,7 +3,7 @@
 import pytest
 
 from apps.kernel.http import problems
-from apps.orders.checkout.buyer_details import read_details, read_name
+from apps.orders.checkout.buyer_details import EMAIL_LENGTH_MAX, read_details, read_name
 
 REMOVED = [*"\u00ad\u200b\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff\u3164", "\U000e0041"]
 NAMES = ["می\u200cنا", "ක්\u200dරිස්", "\u200fדנה\u200f", "Ann\u200e", "\u061cليلى", "李 安", "Zoë O’Neill-Ødegård"]
@@ -42,6 +42,14 @@ def test_a_name_that_shows_nothing_is_missing(name: str) -> None:
     "email", ["a@[127.0.0.1]", "a@[IPv6:::1]", "a@localhost]", "a@localhost", "a@x.lan", "a@b.Home.arpa"]
 )
 def test_an_address_of_a_host_instead_of_a_domain_is_refused(email: str) -> None:
+    with pytest.raises(problems.Invalid) as refused:
+        read_details({"name": "Ann", "email": email}, methods={"card": "Card"})
+    assert set(refused.value.extra["errors"]) == {"email"}
+
+
+def test_an_address_that_is_longer_in_small_letters_is_refused() -> None:
+    email = "a@" + ".".join(["\u0130" * 31] * 4) + ".com"
+    assert len(email) < EMAIL_LENGTH_MAX < len(email.lower())
     with pytest.raises(problems.Invalid) as refused:
         read_details({"name": "Ann", "email": email}, methods={"card": "Card"})
     assert set(refused.value.extra["errors"]) == {"email"}

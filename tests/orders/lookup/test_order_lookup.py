@@ -13,6 +13,7 @@ from apps.events import facade as events
 from apps.kernel import clock, rate_limits
 from apps.kernel.outbox.models import OutboxMessage
 from apps.orders import access, topics
+from apps.orders.checkout.buyer_details import EMAIL_LENGTH_MAX
 from apps.orders.lookup import order_lookup
 from apps.orders.models import Order, OrderHistoryEntry, ReturnPolicy, TicketTransfer, TransferPolicy
 from apps.orders.payments.providers import sandbox
@@ -64,6 +65,15 @@ def test_a_guest_gets_the_orders_of_an_address_and_opens_one(browser: Client, co
     assert browser.get(link).url == f"/orders/{order.pk}/"
     assert order.number in browser.get(f"/orders/{order.pk}/").content.decode()
     assert OrderHistoryEntry.objects.filter(order=order, text="Your orders").exists()
+
+
+def test_the_longest_address_gets_its_list(concert: events.EventView) -> None:
+    email = f"{'a' * 64}@{'b' * 63}.{'c' * 63}.{'d' * 57}.org"
+    assert len(email) == EMAIL_LENGTH_MAX
+    buy(hold(concert, seats=["hall-A-1"]), email=email)
+    deliver_outbox()
+    assert ask(email).status_code == 200
+    assert [message.to for message in delivered()] == [[email]]
 
 
 def test_the_response_is_the_same_with_and_without_orders(concert: events.EventView) -> None:
