@@ -14,6 +14,8 @@ from apps.reservations.holds.requests import EventLookup, resolve_best_available
 from apps.reservations.holds.seat_choice import area_candidates, candidates, longest_runs
 from apps.reservations.holds.seat_choice.area_candidates import FIRST_MAX, SCATTERED_SECTIONS, Proposer
 from apps.reservations.holds.seat_choice.areas import Area, Areas
+from apps.reservations.holds.seat_choice.best_available import BestAvailable
+from apps.reservations.models import SeatInventory
 from tests.support.factories import assert_audit_clean, hold, join, make_event, make_hold_request
 from tests.support.races import statements
 from tests.support.reservations.buyers import is_held, outcome_types, problem_of
@@ -21,6 +23,7 @@ from tests.support.reservations.buyers import is_held, outcome_types, problem_of
 pytestmark = pytest.mark.django_db(transaction=True)
 
 HALLS = 24
+CHOOSING = ("free_areas", "adjacent_areas", "free_seats", "free_seats_accessible")
 TIERS = 6
 
 
@@ -58,7 +61,7 @@ def decide(*requests: reservations.HoldRequest) -> tuple[list[reservations.HoldO
     """Return the outcomes of one batch, and the statements that chose seats."""
     with statements() as names:
         outcomes = reservations.hold(requests)
-    return outcomes, [name for name in names if name in ("free_areas", "adjacent_areas", "free_seats")]
+    return outcomes, [name for name in names if name in CHOOSING]
 
 
 def seats_of(outcome: reservations.HoldOutcome) -> list[str]:
@@ -225,6 +228,25 @@ def test_a_request_for_accessible_seats_where_none_is_left_reads_no_other_seats(
     assert not is_held(outcome)
     assert isinstance(problem_of(outcome), SoldOut)
     assert "free_seats" not in read
+    assert read.count("free_seats_accessible") <= 2, "once before the refusal, and once to confirm it"
     granted = make_hold_request(event, best_available={"quantity": 1, **section})
     assert [is_held(one) for one in decide(refused, granted)[0]] == [False, True]
     assert_audit_clean()
+
+
+@pytest.mark.parametrize("locked_count", [0, 4, 8, 10, 11])
+def test_accessible_seats_beyond_the_first_read_are_found(locked_count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rivals have locked the best ones. The first read has four of twelve accessible seats."""
+    monkeypatch.setattr(candidates, "READ_MIN", 1)
+    monkeypatch.setattr(candidates, "READ_AROUND", 1)
+    names = [f"hall-{row}-{number}" for row in "ABC" for number in range(1, 5)]
+    make_event(rows=3, seats_per_row=4, accessible=frozenset(names))
+    best = list(SeatInventory.objects.order_by("rank").values_list("seat_id", flat=True))
+    demand = BestAvailable(SeatInventory.objects.all()[0].section_id, 2, accessible=True)
+    with connection.cursor() as cursor:
+        proposal = Proposer(cursor, [demand], set(best[:locked_count])).propose(demand, {})
+    if locked_count == 11:
+        assert proposal.seats is None
+    else:
+        assert proposal.seats is not None
+        assert {seat.seat_id for seat in proposal.seats} <= set(best[locked_count:])

@@ -1,11 +1,14 @@
 """Best available seats: examples that a person would agree with, and properties that hold for every hall."""
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from random import Random
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from apps.reservations.holds.seat_choice import best_available
 from apps.reservations.holds.seat_choice.best_available import (
     BestAvailable,
     FreeSeatPool,
@@ -214,6 +217,38 @@ def test_a_demand_for_accessible_seats_gets_them_or_nothing(
     if chosen is not None:
         assert len({one.seat_id for one in chosen}) == demand.quantity
         assert sum(one.accessible for one in chosen) >= accessible_count
+
+
+@given(HALLS, st.integers(1, 4), st.integers(0, 6), st.randoms(use_true_random=False))
+def test_companions_are_found_in_windows_as_in_whole_rows(
+    free: list[FreeSeat], chosen_count: int, count: int, random: Random
+) -> None:
+    assume(len(free) >= chosen_count)
+    chosen = random.sample(free, chosen_count)
+    by_row: dict[tuple[int, bool], list[FreeSeat]] = defaultdict(list)
+    for one in sorted(free, key=lambda each: each.place_index):
+        by_row[one.row_index, one.accessible].append(one)
+    rows = {one.row_index + step for one in chosen for step in range(-2, 3)}
+    whole_rows = [one for one in free if one.row_index in rows]
+    windows = best_available._near(by_row, chosen, count)
+    found = best_available._with_companions(chosen, windows, count)
+    assert found == best_available._with_companions(chosen, whole_rows, count)
+
+
+def test_a_choice_among_many_accessible_seats_considers_the_best_ones() -> None:
+    """A choice among all of 100,000 took seconds."""
+    free = [seat(number // 100, number % 100, accessible=True) for number in range(5_000)]
+    counted = Counter[int]()
+
+    class Counted(FreeSeat):
+        @property
+        def place_index(self) -> int:
+            counted[self.seat_id] += 1
+            return self[3]
+
+    pool = FreeSeatPool([Counted(*one) for one in free])
+    assert positions(pool.choose(want(4, accessible=True, companions=1))) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+    assert sum(times > 3 for times in counted.values()) <= best_available.ACCESSIBLE_MAX
 
 
 @given(HALLS, DEMANDS)

@@ -6,9 +6,11 @@ The cost of one choice is at most: for adjacent seats, one run; for two rows, a 
 together, NEAR_SEEDS_MAX clusters of a few dozen runs. The first choice for each party size passes over all free seats.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from heapq import nsmallest
 from itertools import islice, pairwise
 from operator import attrgetter
 
@@ -26,6 +28,10 @@ ALONE_SEATS = 15
 RANKS_PER_SEAT = 100
 # A companion takes an accessible seat only if nothing else is left.
 ACCESSIBLE_SEAT_COST = 1_000
+ACCESSIBLE_MAX = 400
+"""A choice of accessible seats considers so many of the best ones."""
+_Rows = dict[tuple[int, bool], list[FreeSeat]]
+"""Seats by row and whether they are accessible, from one side to the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,21 +232,23 @@ def _nearest_start(run: Run, size: int, first: int, last: int) -> int:
 
 
 def _choose_accessible(seats: Sequence[FreeSeat], demand: BestAvailable) -> tuple[FreeSeat, ...] | None:
-    """Return accessible seats close together, with companions as near to them as possible: companion seats before
-    ordinary ones."""
-    accessible = sorted((seat for seat in seats if seat.accessible), key=attrgetter("rank", "row_index", "place_index"))
+    """Return accessible seats close together, out of the ACCESSIBLE_MAX best ones, with companions as near to them as
+    possible: companion seats before ordinary ones."""
     wanted = demand.quantity - demand.companions
+    accessible = nsmallest(
+        max(ACCESSIBLE_MAX, wanted),
+        (seat for seat in seats if seat.accessible),
+        key=attrgetter("rank", "row_index", "place_index"),
+    )
     if len(accessible) < wanted or len(seats) < demand.quantity:
         return None
-    by_row: dict[int, list[FreeSeat]] = defaultdict(list)
-    for seat in seats:
-        by_row[seat.row_index].append(seat)
+    by_row: _Rows = defaultdict(list)
+    for seat in sorted(seats, key=attrgetter("place_index")):
+        by_row[seat.row_index, seat.accessible].append(seat)
     best: tuple[float, int, tuple[FreeSeat, ...]] | None = None
     for number, seed in enumerate(accessible[:NEAR_SEEDS_MAX]):
-        chosen = sorted(accessible, key=lambda seat: (_seat_distance(seed, seat), seat.rank))[:wanted]
-        rows = {one.row_index + step for one in chosen for step in range(-NEAR_ROWS[0][0], NEAR_ROWS[0][0] + 1)}
-        near = [seat for row in sorted(rows) for seat in by_row.get(row, ())]
-        party = _with_companions(chosen, near, demand.companions)
+        chosen = nsmallest(wanted, accessible, key=lambda seat: (_seat_distance(seed, seat), seat.rank))
+        party = _with_companions(chosen, _near(by_row, chosen, demand.companions), demand.companions)
         if party is not None:
             cost = party[0] + sum(_seat_distance(seed, seat) for seat in chosen) + seed.rank / RANKS_PER_SEAT
             if best is None or (cost, number) < best[:2]:
@@ -251,12 +259,26 @@ def _choose_accessible(seats: Sequence[FreeSeat], demand: BestAvailable) -> tupl
     return None if party is None else party[1]
 
 
+def _near(by_row: _Rows, chosen: Sequence[FreeSeat], count: int) -> Iterable[FreeSeat]:
+    """Return the seats in these and neighboring rows that may be among the `count` nearest to the chosen ones: in each
+    row and on each side so many of both kinds, besides the chosen ones."""
+    found: dict[int, FreeSeat] = {}
+    for one in chosen if count else ():
+        for row in range(one.row_index - NEAR_ROWS[0][0], one.row_index + NEAR_ROWS[0][0] + 1):
+            for is_accessible in (False, True):
+                line = by_row.get((row, is_accessible), [])
+                at = bisect_left(line, one.place_index, key=attrgetter("place_index"))
+                nearest = line[max(0, at - count - len(chosen)) : at + count + len(chosen)]
+                found.update((seat.seat_id, seat) for seat in nearest)
+    return found.values()
+
+
 def _with_companions(
-    chosen: Sequence[FreeSeat], others: Sequence[FreeSeat], count: int
+    chosen: Sequence[FreeSeat], others: Iterable[FreeSeat], count: int
 ) -> tuple[float, tuple[FreeSeat, ...]] | None:
     """Return these accessible seats with seats for the companions, and how far those are; None if too few are left."""
     taken = {seat.seat_id for seat in chosen}
-    beside = sorted(
+    costs = (
         (
             min(_seat_distance(one, seat) for one in chosen) + ACCESSIBLE_SEAT_COST * seat.accessible,
             not seat.companion,
@@ -265,7 +287,8 @@ def _with_companions(
         )
         for seat in others
         if seat.seat_id not in taken
-    )[:count]
+    )
+    beside = nsmallest(count, costs)
     if len(beside) < count:
         return None
     return sum(far for far, _, _, _ in beside), (*chosen, *(seat for _, _, _, seat in beside))

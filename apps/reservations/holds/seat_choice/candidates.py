@@ -2,7 +2,8 @@
 
 The read takes no lock and returns no more than needed: the best free seats; more if none of their rows has room for a
 party; all of them only before a request is refused because too few are left. A request for accessible seats is refused
-without that if too few of these are left: buyers may ask for them when a large section has none.
+without that if too few of these are left: buyers may ask for them when a large section has none. No read for accessible
+seats takes more than READ_ADJACENT_MAX of the other ones, unless the batch wants more.
 """
 
 import secrets
@@ -23,8 +24,8 @@ READ_MIN = 400
 READ_TO_WANTED = 2
 READ_FACTOR = 5
 READ_ADJACENT_MAX = 4_000
-# The first read for accessible seats takes the free seats around this many of the best accessible ones.
-READ_ACCESSIBLE = 24
+# The first read for accessible seats takes the other free seats around this many of the best accessible ones.
+READ_AROUND = 24
 
 _free_seats = sql.load("apps.reservations", "free_seats")
 _free_seats_accessible = sql.load("apps.reservations", "free_seats_accessible")
@@ -147,8 +148,10 @@ class SectionProposer:
     def _has_too_few_accessible(
         self, read: _Read, demand: BestAvailable, mine: list[FreeSeat], named: Collection[int]
     ) -> bool:
-        """Return whether the request needs more accessible seats than are free. Each read for accessible seats has all
-        of them."""
+        """Return whether the request needs more accessible seats than are free. A read with fewer of them than its
+        limit has all of them."""
+        if sum(seat.accessible for seat in read.seats) == read.limit:
+            return False
         return sum(seat.accessible for seat in self._others(read, mine, named)) < demand.accessible_count
 
     def _others(self, read: _Read, mine: list[FreeSeat], named: Collection[int]) -> list[FreeSeat]:
@@ -165,9 +168,14 @@ class SectionProposer:
         return pool.choose_together(demand) if together else pool.choose(demand)
 
     def _read(self, kind: _Kind, limit: int | None) -> _Read:
-        if kind.accessible and limit is not None:
+        if kind.accessible:
             rows = _free_seats_accessible.rows(
-                self.cursor, section_id=kind.section_id, category_ids=list(kind.category_ids), limit=READ_ACCESSIBLE
+                self.cursor,
+                section_id=kind.section_id,
+                category_ids=list(kind.category_ids),
+                limit=limit,
+                near=None if limit is None else READ_AROUND,
+                others_max=max(READ_ADJACENT_MAX, READ_TO_WANTED * self._count_wanted(kind)),
             )
             seats = [FreeSeat(*row) for row in rows]
         else:
