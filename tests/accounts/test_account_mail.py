@@ -111,6 +111,89 @@ def test_all_processes_together_send_few_mails_to_one_account(browser: Client, a
     assert len(delivered()) == 15, "what one process allows in an hour"
 
 
+NETWORK, ELSEWHERE = "203.0.113.9", "198.51.100.7"
+
+
+def reset_from_new_process(email: str, address: str) -> None:
+    rate_limits.forget_everything()
+    assert Client().post(RESET, {"email": email}, REMOTE_ADDR=address).url == f"{RESET}/sent"
+
+
+@pytest.mark.parametrize("forget", [rate_limits.forget_everything, lambda: None], ids=["processes", "one process"])
+def test_a_stranger_who_enters_spellings_of_a_mailbox_keeps_no_link_from_its_owner(
+    ann: User, settings: Any, forget: Callable[[], None]
+) -> None:
+    settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+    stranger, owner = (Client(headers={"sec-fetch-site": "same-origin"}) for _ in range(2))
+    for number in range(41):
+        for name in ("ann", "bob"):
+            forget()
+            stranger.post(RESET, {"email": f"{name}+{number}@example.org"}, REMOTE_ADDR=NETWORK)
+    to_strangers = delivered()
+    owner.post(RESET, {"email": ann.email}, REMOTE_ADDR=ELSEWHERE)
+    (message,) = delivered()
+    assert "set-password" in owner.get(link_in(message)).url
+    owner.post(SIGN_UP, {"username": "bob@example.org", "password": PASSWORD}, REMOTE_ADDR=ELSEWHERE)
+    (message,) = delivered()
+    assert "/email/confirm/" in link_in(message)
+    assert len(to_strangers) == 2 * 3, "a fifth of what a mailbox gets"
+
+
+@pytest.mark.parametrize("forget", [rate_limits.forget_everything, lambda: None], ids=["processes", "one process"])
+def test_one_network_leaves_room_for_the_requests_of_another(ann: User, forget: Callable[[], None]) -> None:
+    """The stranger asks for links of the account itself, and then for an IPv6 network's links from all its /64s."""
+    networks: tuple[tuple[str, list[str]], ...] = (
+        ("an address", [NETWORK] * 20),
+        ("a /48", [f"2001:db8:1:{number:x}::1" for number in range(20)]),
+    )
+    for name, addresses in networks:
+        for address in addresses:
+            forget()
+            Client().post(RESET, {"email": ann.email}, REMOTE_ADDR=address)
+        assert len(delivered()) == 5, name
+    for _ in range(5):
+        Client().post(RESET, {"email": ann.email}, REMOTE_ADDR=ELSEWHERE)
+    assert len(delivered()) == 5
+
+
+def test_mails_without_a_link_use_nothing_of_the_cap_of_links(ann: User, settings: Any) -> None:
+    """From many networks, so that only the caps of the mailbox apply."""
+    settings.ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+    for number in range(40):
+        rate_limits.forget_everything()
+        address = f"203.0.113.{number}"
+        if number % 2:
+            reset_from_new_process(f"ann+{number}@example.org", address)
+        else:
+            Client().post(SIGN_UP, {"username": ann.email, "password": NEW}, REMOTE_ADDR=address)
+    assert len(delivered()) == 3
+    for number in range(40):
+        reset_from_new_process(ann.email, f"198.51.100.{number}")
+    assert len(delivered()) == 15, "a few networks together have the whole cap, and no more"
+
+
+def test_an_exempt_network_has_the_whole_cap(ann: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate_limits, "subject", lambda address: "")
+    for _ in range(20):
+        reset_from_new_process(ann.email, NETWORK)
+    assert len(delivered()) == 15
+
+
+@pytest.mark.parametrize("addresses", [[NETWORK] * 20, [f"203.0.113.{number}" for number in range(20)]])
+def test_a_request_beyond_a_cap_schedules_as_much_with_and_without_an_account(ann: User, addresses: list[str]) -> None:
+    """Otherwise the time of a response would reveal which cap counts, and so whether there is an account."""
+    seen = []
+    for email in (ann.email, "bob@example.org"):
+        with CaptureQueriesContext(connection) as queries:
+            for address in addresses:
+                reset_from_new_process(email, address)
+        # allauth's search for accounts comes before.
+        seen.append([one["sql"].partition("\n")[0] for one in queries if one["sql"].startswith("--")])
+    assert seen[0] == seen[1]
+    assert any("Inserts" in sql for sql in seen[0])
+    assert len(delivered()) == (5 if len(set(addresses)) == 1 else 15) + 3
+
+
 def test_a_flood_of_mails_does_not_suppress_the_notice_of_a_change(ann: User, log_in: LogIn, browser: Client) -> None:
     owner = log_in(ann)
     for number in range(20):

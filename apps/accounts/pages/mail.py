@@ -27,6 +27,8 @@ from apps.kernel.rate_limits import mail_caps
 SEND_MAIL = "accounts.send_mail"
 SENDING_MAX = 2
 """Mails that a process sends at once: strangers can cause them."""
+NETWORK_SHARE, LINKLESS_SHARE = 1 / 3, 1 / 5
+"""Of the cap of one mailbox: what requests of one network may use, and what mails without a link of an account may."""
 
 _CHANGE = "security_change"
 _MAILS = {
@@ -58,32 +60,57 @@ _MAILS = {
     "recovery_codes_generated": ("New recovery codes", _CHANGE, "New recovery codes were created for your account."),
 }
 """Subject, templates, and for notices what changed, by the name of allauth's mail, or of our own."""
+_LINKLESS = frozenset(("account_already_exists", "unknown_account"))
+"""They say only that a person has entered the address: no account depends on them."""
+_DROPPED = "is_dropped"
+"""Of a message's body: its mail is not sent."""
 
 
 def schedule(name: str, email: str, context: dict[str, Any], address: str) -> None:
-    """Schedule the mail for the recipient, at the request of a client with this address. A mail beyond the limit of the
+    """Schedule the mail for the recipient, at the request of a client with this address. A mail beyond a cap of the
     recipient or of the address is dropped.
 
-    PostgreSQL counts the mails of a recipient, for all processes. Mails that a stranger can cause are counted apart
-    from notices of changes, so that a flood of them does not suppress the notice of a stolen account.
+    PostgreSQL counts the mails of a mailbox, for all processes. A flood of mails that a stranger can cause suppresses
+    no notice of a stolen account, since notices are counted apart; and none of the links that its owner asks for: mails
+    without a link have a small cap of their own, and one network may use only a part of the cap.
+
+    What the network has used decides alone whether a message is written, so the work is the same with and without an
+    account, although the caps of their mails differ.
     """
     if name not in _MAILS:
         return
-    group = "account notice" if _MAILS[name][2] else "account mail"
-    if rate_limits.check_request("mail", address, f"{group} {email}") is not None:
+    is_notice, origin = bool(_MAILS[name][2]), mail_caps.origin_of(address)
+    # Only the last characters of a token count: the network belongs to the end.
+    token = f"account notice {email}" if is_notice else f"{email} {origin}"
+    if rate_limits.check_request("mail", address, token) is not None:
         return
     user = context.get("user")
     body = {"mail": name, "email": email, "user": user.pk if isinstance(user, User) else None}
-    body[new_domains.ORIGIN_FIELD] = mail_caps.origin_of(address)
+    body[new_domains.ORIGIN_FIELD] = origin
     rate = settings.RATE_LIMITS["mail"][1]
     with transaction.atomic():
-        if rate is not None and not mail_caps.take_mail(group, email, rate):
-            return
+        if rate is not None:
+            has_share = not is_notice and rate_limits.subject(address) != ""  # Exempt networks have no limit.
+            if has_share and not mail_caps.take_mail("account mail", email, rate, NETWORK_SHARE, origin=origin):
+                return
+            if not _take_of_mailbox(name, email, rate):
+                body[_DROPPED] = True
         outbox.publish(SEND_MAIL, email, body)
 
 
+def _take_of_mailbox(name: str, email: str, rate: tuple[float, int]) -> bool:
+    if _MAILS[name][2]:
+        return mail_caps.take_mail("account notice", email, rate)
+    if name in _LINKLESS:
+        return mail_caps.take_mail("account mail without link", email, rate, LINKLESS_SHARE)
+    return mail_caps.take_mail("account mail", email, rate)
+
+
 def send(message: Message) -> None:
-    """Send the mail, unless its account is gone or inactive, or its address has been confirmed or removed."""
+    """Send the mail, unless it is beyond a cap, its account is gone or inactive, or its address has been confirmed or
+    removed."""
+    if message.body.get(_DROPPED):
+        return
     name, email = message.body["mail"], message.body["email"]
     subject, template, change = _MAILS[name]
     user = User.objects.filter(pk=message.body["user"], is_active=True).first()

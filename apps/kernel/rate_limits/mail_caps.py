@@ -97,12 +97,13 @@ def origin_of(address: str) -> str:
     return secret_key.keyed_digest("mail origin", limits.site_of(network) or network).hex()[:_ORIGIN_LENGTH]
 
 
-def take_mail(purpose: str, address: str, rate: tuple[float, int]) -> bool:
+def take_mail(purpose: str, address: str, rate: tuple[float, int], share: float = 1, *, origin: str = "") -> bool:
     """Count a mail for this purpose to this address in the caller's transaction; return False, counting nothing, if all
-    processes together have sent what the rate allows in an hour or a day. Counted apart from `count_mail`."""
+    processes together have sent this share of what the rate allows in an hour or a day. Counted apart from
+    `count_mail`; with an origin (`origin_of`), only mails that this network has asked for."""
     per_second, burst = rate
-    recipient = mailboxes.mailbox_digest(purpose, address).hex()
-    hour_max, day_max = (burst + int(per_second * seconds) for seconds in (3_600, 86_400))
+    hour_max, day_max = (_part_of(burst + int(per_second * seconds), share) for seconds in (3_600, 86_400))
+    recipient = mailboxes.mailbox_digest(purpose, address, origin).hex()
     with connection.cursor() as cursor:
         return bool(_count_mail.rows(cursor, recipient=recipient, hour_max=hour_max, day_max=day_max))
 

@@ -32,6 +32,8 @@ def _ascii_domain(domain: str) -> str:
         return domain
 
 
-def mailbox_digest(purpose: str, address: str) -> bytes:
-    """Return an HMAC of the mailbox, which can be stored and compared, and does not reveal the address."""
-    return secret_key.keyed_digest(purpose, mailbox_of(address))
+def mailbox_digest(purpose: str, address: str, origin: str = "") -> bytes:
+    """Return an HMAC of the mailbox, which can be stored and compared, and does not reveal the address. With an origin
+    (`mail_caps.origin_of`), of the mailbox and this network."""
+    mailbox = mailbox_of(address)
+    return secret_key.keyed_digest(purpose, f"{origin} {mailbox}" if origin else mailbox)
