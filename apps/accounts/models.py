@@ -1,6 +1,7 @@
 """The accounts of customers and staff."""
 
 from collections.abc import Collection, Iterable
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 from django.contrib.auth.models import AbstractUser
@@ -86,7 +87,7 @@ class User(AbstractUser):
         have changed the others. After a save that can raise the version, `token_version` is that of the database.
 
         Raises AccountChanged, and saves nothing, if the account has been deleted since it was read, or if the password
-        was changed here and the account has got a new version, as by a deactivation.
+        was changed here and the account has got a new version, as by a deactivation. `reset_password` differs.
         """
         adds = self._state.adding
         fields = None if update_fields is None else set(update_fields)
@@ -95,20 +96,43 @@ class User(AbstractUser):
             fields = None if fields is None else fields | {"username", "email"}
         if fields is None and not adds and self._stored is not None:
             fields = {name for name, value in self._stored.items() if getattr(self, name) != value}
+        can_raise_version = not adds and (fields is None or bool(fields & {"password", "is_active", "token_version"}))
         try:
-            if fields is not None and "password" in fields:
-                with transaction.atomic():
-                    self._lock_unchanged()
-                    super().save(*args, update_fields=fields, **kwargs)
-            else:
+            # In one transaction: a version that another request raises after this one is not this object's.
+            with transaction.atomic(savepoint=False) if can_raise_version else nullcontext():
+                if fields is not None and "password" in fields:
+                    self.lock_unchanged()
                 super().save(*args, update_fields=fields, **kwargs)
+                if can_raise_version:
+                    self.refresh_from_db(fields=_VERSION_FIELDS)
         except DatabaseError as error:
             if type(error) is DatabaseError:  # Django's own: no row was updated.
                 raise AccountChanged from error
             raise
-        if not adds and (fields is None or fields & {"password", "is_active", "token_version"}):
-            self.refresh_from_db(fields=_VERSION_FIELDS)
         self._keep_stored(self._loaded_fields() if fields is None else fields)
+
+    def reset_password(self, password: str) -> None:
+        """Save this password for the owner of the mailbox, and end all sessions and tokens. It wins over a thief who
+        logs the account out everywhere in the meantime: that only raises the version.
+
+        Raises AccountChanged, and saves nothing, if since it was read the account has been deleted or deactivated, or
+        has got another password or address.
+        """
+        same = User.objects.filter(pk=self.pk, is_active=True, password=self.password, email=self.email)
+        self.set_password(password)  # Before the lock: it takes a while.
+        with transaction.atomic():
+            version = same.select_for_update(no_key=True).values_list("token_version", flat=True).first()
+            if version is None:
+                raise AccountChanged
+            self.token_version = version
+            self.save(update_fields=["password"])
+
+    def lock_unchanged(self) -> None:
+        """Lock the account in the caller's transaction. Raises AccountChanged if it has been deleted, or has got a new
+        version since it was read: the session that read it has ended."""
+        same = User.objects.filter(pk=self.pk, token_version=self.token_version)
+        if not same.select_for_update(no_key=True).exists():
+            raise AccountChanged
 
     def _keep_stored(self, fields: Iterable[str]) -> None:
         """Note that these fields are in the database as they are here."""
@@ -116,11 +140,6 @@ class User(AbstractUser):
 
     def _loaded_fields(self) -> list[str]:
         return [field.attname for field in self._meta.concrete_fields if field.attname in self.__dict__]
-
-    def _lock_unchanged(self) -> None:
-        same = User.objects.filter(pk=self.pk, token_version=self.token_version)
-        if not same.select_for_update(no_key=True).exists():
-            raise AccountChanged
 
     def _unify_name_and_email(self) -> None:
         """Make a name that is an email address the same as the email address, which takes precedence."""

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 from allauth.account.models import EmailAddress
+from allauth.account.utils import user_pk_to_url_str
 from django.core import mail
 from django.db import connection, transaction
 from django.test import Client
@@ -326,6 +327,51 @@ def test_a_reset_link_is_not_sent_to_a_former_address(browser: Client, ann: User
     browser.post(RESET, {"email": ann.email})
     User.objects.update(email="new@example.org", username="new@example.org")
     assert delivered() == []
+
+
+@pytest.mark.parametrize("change", ["log-in", "pending address", "log-out everywhere", "another account's password"])
+def test_a_reset_link_stays_valid_whatever_a_thief_of_the_password_does(
+    browser: Client, ann: User, chief: User, log_in: LogIn, change: str
+) -> None:
+    browser.post(RESET, {"email": ann.email})
+    link = link_in(delivered()[0])
+    match change:
+        case "log-in":
+            log_in(ann)
+        case "pending address":
+            log_in(ann).post("/accounts/email", {"email": "thief@example.org"})
+        case "log-out everywhere":
+            log_in(ann).post("/accounts/log-out-everywhere")
+        case _:
+            chief.set_password(NEW)
+            chief.save()
+    assert browser.get(link).status_code == 302
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"password": "!"}, {"email": "new@example.org", "username": "new@example.org"}, {"is_active": False}, {}],
+    ids=["password", "address", "deactivation", "time"],
+)
+def test_a_reset_link_ends(browser: Client, ann: User, settings: Any, fields: dict[str, Any]) -> None:
+    browser.post(RESET, {"email": ann.email})
+    link = link_in(delivered()[0])
+    form_url = browser.get(link).url
+    if fields:
+        User.objects.update(**fields)
+    else:
+        settings.PASSWORD_RESET_TIMEOUT = -1
+    assert "used before" in Client().get(link).content.decode()
+    assert browser.post(form_url, {"password1": NEW, "password2": NEW}).status_code == 200, "nor in an open form"
+    assert not User.objects.get().check_password(NEW)
+
+
+def test_a_reset_link_of_another_account_does_not_work(browser: Client, ann: User, chief: User) -> None:
+    browser.post(RESET, {"email": ann.email})
+    link = link_in(delivered()[0])
+    stranger = link.replace(f"/{user_pk_to_url_str(ann)}-", f"/{user_pk_to_url_str(chief)}-")
+    assert stranger != link
+    assert "used before" in browser.get(stranger).content.decode()
 
 
 def test_a_logged_in_account_confirms_its_password_before_its_address(ann: User, log_in: LogIn, settings: Any) -> None:

@@ -7,6 +7,7 @@ ACCOUNT_EMAIL_NOTIFICATIONS = True
 ACCOUNT_CHANGE_EMAIL = True
 ACCOUNT_SESSION_REMEMBER = True
 ACCOUNT_RATE_LIMITS = False
+ACCOUNT_PASSWORD_RESET_TOKEN_GENERATOR = "apps.accounts.passwords.reset_links.ResetTokenGenerator"  # noqa: S105
 ACCOUNT_FORMS = {
     "login": "apps.accounts.pages.forms.LogInForm",
     "signup": "apps.accounts.pages.forms.SignUpForm",

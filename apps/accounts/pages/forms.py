@@ -148,9 +148,14 @@ class SetPasswordForm(FocusesFirstError, allauth_forms.SetPasswordForm):
 
 
 class ResetPasswordKeyForm(FocusesFirstError, allauth_forms.ResetPasswordKeyForm):
+    user: User
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _relabel(self)
+
+    def save(self) -> None:
+        self.user.reset_password(self.cleaned_data["password1"])
 
 
 class ReauthenticateForm(FocusesFirstError, allauth_forms.ReauthenticateForm):

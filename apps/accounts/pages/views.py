@@ -8,7 +8,7 @@ from allauth.account.internal.flows.signup import prevent_enumeration
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from django.contrib import messages
-from django.contrib.auth import logout, update_session_auth_hash
+from django.contrib.auth import logout
 from django.contrib.auth.decorators import login_required
 from django.forms import ValidationError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -20,7 +20,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 from django.views.generic import FormView, TemplateView
 
-from apps.accounts import pending_address, security_log
+from apps.accounts import security_log
 from apps.accounts.confirmed_addresses import is_confirmation_required
 from apps.accounts.models import User
 from apps.accounts.pages import confirmation
@@ -29,7 +29,6 @@ from apps.accounts.pages.forms import ChangeEmailForm
 from apps.accounts.second_factor import codes
 from apps.accounts.second_factor.enrollment import has_confirmed_address
 from apps.accounts.sessions import account_sessions
-from apps.accounts.tokens import versions
 from apps.kernel.http import problems
 
 
@@ -127,11 +126,14 @@ class ChangeEmail(FormView):
 def log_out_everywhere(request: HttpRequest) -> HttpResponse:
     """End all other sessions and all tokens of the account; this browser stays logged in."""
     assert isinstance(request.user, User)
-    versions.raise_version(request.user)
-    pending_address.drop(request.user)
-    update_session_auth_hash(request, request.user)
-    security_log.record(request, security_log.Kind.LOGGED_OUT_EVERYWHERE, request.user)
-    messages.success(request, "All other devices were logged out.")
+    if account_sessions.end_others(request, request.user):
+        messages.success(request, "All other devices were logged out.")
+    else:
+        messages.error(
+            request,
+            "This account has been logged out everywhere several times within an hour. Wait an hour, or log out and "
+            "choose “Forgot your password?”.",
+        )
     return redirect("account")
 
 

@@ -1,4 +1,4 @@
-"""The sessions of an account, for its owner: a list, and the end of one of them.
+"""The sessions of an account, for its owner: a list, and the end of one of them or of all others.
 
 A session's row in `AccountSession` only describes it. Whether it is valid is decided by Django's session and the
 account's version, so a missing, outdated or left-over row of the list opens nothing and keeps nothing open.
@@ -8,12 +8,13 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from django.conf import settings
-from django.contrib.auth import HASH_SESSION_KEY
+from django.contrib.auth import HASH_SESSION_KEY, update_session_auth_hash
 from django.contrib.sessions.models import Session
 from django.db.models import Exists, OuterRef, QuerySet
 from django.http import HttpRequest
 from django.utils.crypto import constant_time_compare
 
+from apps.accounts import pending_address, security_log
 from apps.accounts.models import AccountSession, User
 from apps.accounts.security_log import network_and_browser
 from apps.accounts.tokens import versions
@@ -24,6 +25,7 @@ from apps.kernel.http.sessions import SessionStore, stored_key
 SHOWN_MAX = 50
 KEPT_MAX = 100
 """Sessions of an account that stay valid when one of them is ended: those used last. Each of them is written anew."""
+ENDS_OF_OTHERS_PER_HOUR_MAX = 5
 _DELETED_AT_ONCE = 10_000
 
 
@@ -83,6 +85,25 @@ def end_session(request: HttpRequest, user: User, session_id: int) -> bool:
     # This request still has its session as it was before, and may save it.
     user.token_version = account.token_version
     request.session[HASH_SESSION_KEY] = account.get_session_auth_hash()
+    return True
+
+
+def end_others(request: HttpRequest, user: User) -> bool:
+    """End all sessions of the account but this one, all its tokens, and its change of address, and commit. Return
+    False, and change nothing, if that has been done ENDS_OF_OTHERS_PER_HOUR_MAX times within an hour: a thief who is
+    logged in could otherwise end each new session of the owner.
+
+    Raises AccountChanged, and changes nothing, if this session has itself been ended since `user` was read.
+    """
+    with transactions.write():
+        user.lock_unchanged()
+        ends = security_log.count_recent(user, security_log.Kind.LOGGED_OUT_EVERYWHERE, timedelta(hours=1))
+        if ends >= ENDS_OF_OTHERS_PER_HOUR_MAX:
+            return False
+        versions.raise_version(user)
+        pending_address.drop(user)
+        security_log.record(request, security_log.Kind.LOGGED_OUT_EVERYWHERE, user)
+    update_session_auth_hash(request, user)
     return True
 
 
