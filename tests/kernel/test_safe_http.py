@@ -294,6 +294,12 @@ def test_a_response_over_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *,
     assert (answered.status, len(answered.body), answered.is_late) == (201, size, False)
 
 
+def test_no_receiver_chooses_the_modulus_of_a_key_exchange() -> None:
+    names = [cipher["name"] for cipher in safe_http._tls_context().get_ciphers()]
+    assert any(name.startswith("ECDHE-") for name in names)
+    assert not [name for name in names if name.startswith("DHE-")]
+
+
 def test_records_without_data_are_not_read_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server may send any number of session tickets. OpenSSL reads them in one call, which no deadline ends."""
     with (
