@@ -4,9 +4,10 @@ from django import forms
 from django.core.validators import EmailValidator
 
 _INTERNAL_DOMAINS = frozenset(
-    ("corp", "home", "internal", "intranet", "lan", "local", "localdomain", "localhost", "private")
+    ("corp", "home", "internal", "intranet", "invalid", "lan", "local", "localdomain", "localhost", "private")
 )
-"""Last labels of names of local networks, none of which exists on the internet. `home.arpa` is another such name."""
+"""Last labels of names of local networks, none of which exists on the internet; `home.arpa` is another such name. The
+addresses of erased orders end in `invalid`."""
 
 
 class _AddressValidator(EmailValidator):

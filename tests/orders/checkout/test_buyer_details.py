@@ -39,7 +39,8 @@ def test_a_name_that_shows_nothing_is_missing(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "email", ["a@[127.0.0.1]", "a@[IPv6:::1]", "a@localhost]", "a@localhost", "a@x.lan", "a@b.Home.arpa"]
+    "email",
+    ["a@[127.0.0.1]", "a@[IPv6:::1]", "a@localhost]", "a@localhost", "a@x.lan", "a@b.Home.arpa", "a@erased.invalid"],
 )
 def test_an_address_of_a_host_instead_of_a_domain_is_refused(email: str) -> None:
     with pytest.raises(problems.Invalid) as refused:
