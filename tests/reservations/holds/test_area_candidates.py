@@ -234,6 +234,17 @@ def test_a_request_for_accessible_seats_where_none_is_left_reads_no_other_seats(
     assert_audit_clean()
 
 
+def test_seats_for_companions_are_not_read_for_others() -> None:
+    """A hundred thousand of them were read twice before each refusal."""
+    make_event(rows=3, seats_per_row=4)
+    SeatInventory.objects.filter(row_index__gt=0).update(companion=True)
+    demand = BestAvailable(SeatInventory.objects.all()[0].section_id, 5)
+    with connection.cursor() as cursor:
+        proposer = Proposer(cursor, [demand], set())
+        assert proposer.propose(demand, {}) == (None, 4)
+    assert [len(read.seats) for read in proposer._reads.values()] == [4]
+
+
 @pytest.mark.parametrize("locked_count", [0, 4, 8, 10, 11])
 def test_accessible_seats_beyond_the_first_read_are_found(locked_count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rivals have locked the best ones. The first read has four of twelve accessible seats."""
