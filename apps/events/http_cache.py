@@ -6,6 +6,7 @@ also serve a stale page while they revalidate. The sum of these times ends befor
 (`EventCard.moments`), so that no visitor sees a page without the "Get tickets" button after sales open.
 """
 
+import gzip
 import hashlib
 from collections.abc import Sequence
 
@@ -58,11 +59,13 @@ def conditional_response(request: HttpRequest, version: str) -> HttpResponseBase
     return response
 
 
-def compressed_json(request: HttpRequest, body: bytes, compressed: bytes, version: str) -> HttpResponse:
-    """Return a JSON document of which the caller keeps both encodings, so that no request compresses it again. The ETag
-    of the compressed one is weak, as in responses that Django's middleware compresses."""
+def compressed_json(request: HttpRequest, compressed: bytes, version: str) -> HttpResponse:
+    """Return a JSON document that the caller keeps compressed, so that no request compresses it again. The ETag of the
+    compressed response is weak, as in responses that Django's middleware compresses."""
     headers = {"Vary": "Accept-Encoding", "ETag": f'"{version}"'}
     if request_takes_gzip(request):
         body = compressed
         headers |= {"Content-Encoding": "gzip", "ETag": f'W/"{version}"'}
+    else:
+        body = gzip.decompress(compressed)
     return HttpResponse(body, content_type="application/json", headers=headers)

@@ -34,8 +34,7 @@ FEW_SHARE = 0.2
 """At most so many tickets, and at most this share of the capacity, are "only … left"."""
 PLANS_MAX = 64
 PLAN_BYTES_MAX = 64 * 1024 * 1024
-"""Plans kept in one process, and their size with the compressed copies; a venue with 100,000 seats has a plan of about
-six megabytes."""
+"""Plans kept in one process, and their compressed size. The oldest are removed first."""
 _PLAN_COMPRESSION = 6
 
 _event_page = sql.load("apps.events", "event_page")
@@ -303,13 +302,12 @@ def plan_version(slug: str) -> str:
 
 
 class PlanDocument(NamedTuple):
-    body: bytes
     compressed: bytes
-    """`body` compressed with gzip."""
+    """With gzip: a sixth of its size."""
 
     @property
-    def byte_count(self) -> int:
-        return len(self.body) + len(self.compressed)
+    def body(self) -> bytes:
+        return gzip.decompress(self.compressed)
 
 
 def plan_document(slug: str, version: str = "") -> PlanDocument:
@@ -322,25 +320,28 @@ def plan_document(slug: str, version: str = "") -> PlanDocument:
 
 
 def _read_plan(key: tuple[str, str]) -> PlanDocument:
-    """Return the plan from Redis, or build it; compress it. Redis has it uncompressed only."""
+    """Return the plan from Redis, or build it."""
     slug, version = key
-    name = f"events:plan:{slug}:{version}"
-    body = cache.get(name)
-    if not isinstance(body, bytes):
-        body = msgspec.json.encode(_plan(slug))
-        cache.set(name, body, PLAN_CACHE_SECONDS)
-    return PlanDocument(body, gzip.compress(body, _PLAN_COMPRESSION, mtime=0))
+    name = f"events:plan.gz:{slug}:{version}"
+    compressed = cache.get(name)
+    if not isinstance(compressed, bytes):
+        compressed = gzip.compress(msgspec.json.encode(_plan(slug)), _PLAN_COMPRESSION, mtime=0)
+        cache.set(name, compressed, PLAN_CACHE_SECONDS)
+    return PlanDocument(compressed)
 
 
 class _PlanCache(RefreshingCache[tuple[str, str], PlanDocument]):
     """The plans of this process, by slug and version. Without Redis, each request would build its plan again, which
-    takes a second of a processor for a large venue; and each would compress it, which takes longer than everything else
-    that a request for a plan does. Threads that need the same plan wait for one of them to read it."""
+    takes seconds of a processor for a large venue. Threads that need the same plan wait for one of them to read it."""
 
     def _keep(self, values: Mapping[tuple[str, str], PlanDocument], begun: float) -> None:
-        kept = sum(entry.value.byte_count for entry in list(self._kept.values()))
-        if kept + sum(document.byte_count for document in values.values()) > PLAN_BYTES_MAX:
-            self.clear()
+        kept = {key: (entry.begun, len(entry.value.compressed)) for key, entry in self._kept.copy().items()}
+        size = sum(size for _, size in kept.values()) + sum(len(plan.compressed) for plan in values.values())
+        for key in sorted(kept, key=kept.__getitem__):
+            if size <= PLAN_BYTES_MAX and len(kept) + len(values) <= PLANS_MAX:
+                break
+            size -= kept.pop(key)[1]
+            self._kept.pop(key, None)
         super()._keep(values, begun)
 
 

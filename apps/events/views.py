@@ -177,8 +177,7 @@ def plan(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 def _plan(request: HttpRequest, slug: str, version: str) -> HttpResponse:
-    document = selectors.plan_document(slug, version)
-    return http_cache.compressed_json(request, document.body, document.compressed, version)
+    return http_cache.compressed_json(request, selectors.plan_document(slug, version).compressed, version)
 
 
 @require_safe

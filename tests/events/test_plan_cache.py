@@ -60,15 +60,22 @@ def test_requests_at_the_same_moment_build_a_plan_once(builds: Builds) -> None:
 
 
 @pytest.mark.django_db
-def test_the_kept_plans_are_bounded_by_number_and_size(builds: Builds, monkeypatch: pytest.MonkeyPatch) -> None:
-    for slug in ("first", "second"):
+@pytest.mark.parametrize("bound", ["number", "size"])
+def test_the_kept_plans_are_bounded_and_the_oldest_is_removed(
+    builds: Builds, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two large plans that did not fit together were built again for each request."""
+    for slug in ("first", "other", "third"):
         make_event(slug, venue=slug)
-    size = selectors.plan_document("first").byte_count
-    monkeypatch.setattr(selectors, "PLAN_BYTES_MAX", size + 10)
-    selectors.plan_document("second")
-    assert [slug for slug, _ in selectors._plans._kept] == ["second"]
-    selectors.plan_document("first")
-    assert [slug for slug, _ in selectors._plans._kept] == ["first"]
+    size = len(selectors.plan_document("first").compressed)
+    if bound == "number":
+        monkeypatch.setattr(selectors, "PLANS_MAX", 2)
+    else:
+        monkeypatch.setattr(selectors, "PLAN_BYTES_MAX", 2 * size + 20)
+    for slug in ("other", "third", "other", "third"):
+        selectors.plan_document(slug)
+    assert builds == ["first", "other", "third"]
+    assert {slug for slug, _ in selectors._plans._kept} == {"other", "third"}
 
 
 @pytest.mark.django_db
