@@ -1,7 +1,7 @@
 // Queues scans on the phone until the server has answered them. Each scan has its own key in local storage, so that two
 // tabs of one phone never overwrite each other. Both tabs may send the same scan: the server processes it once.
 
-const BATCH_MAX = 100;
+const BATCH_MAX = 20;
 const TIMEOUT_MS = 8000;
 const WAIT_MS = 1000;
 const WAIT_MS_MAX = 15_000;

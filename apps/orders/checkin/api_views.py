@@ -79,7 +79,7 @@ class CheckInBatch(APIView):
             200: BatchAnswersSerializer,
             403: _FORBIDDEN,
             404: _EVENT_NOT_FOUND,
-            422: OpenApiResponse(description="`invalid`: no list, or more than 100"),
+            422: OpenApiResponse(description="`invalid`: no list, or more than 20"),
         },
     )
     def post(self, request: Request, event: str) -> Response:
