@@ -4,7 +4,7 @@ differences with payment providers."""
 from functools import partial, wraps
 from typing import Any
 
-from django.contrib.admin import AdminSite
+from django.contrib.admin import AdminSite, ShowFacets
 from django.contrib.admin.apps import AdminConfig
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
@@ -25,6 +25,12 @@ class StaffSite(AdminSite):
     site_header = "Fairgate staff"
     site_title = "Fairgate staff"
     index_title = "Dashboard"
+
+    def register(self, *args: Any, **options: Any) -> None:
+        """Register pages whose lists count no facets: each choice of each filter would count the rows of the list."""
+        super().register(*args, **options)
+        for model_admin in self._registry.values():
+            model_admin.show_facets = ShowFacets.NEVER  # type: ignore[misc]
 
     def get_urls(self) -> list[Any]:
         # Imported here for the reason below.

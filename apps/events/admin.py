@@ -39,7 +39,7 @@ from apps.events.publication import EventRefused, lock_event, publish_event
 from apps.events.scheduled_tasks import admin as tasks_admin
 from apps.events.search import admin as search_admin
 from apps.events.staff import buyer_price
-from apps.kernel.admin_lists import INLINE_ROWS_MAX, DeclaredFiltersMixin
+from apps.kernel.admin_lists import INLINE_ROWS_MAX, DeclaredFiltersMixin, ReadOnlyAdmin
 from apps.kernel.form_fields.local_time import timezone_choices
 from apps.kernel.http import problems
 
@@ -53,21 +53,6 @@ __all__ = [
 
 
 CHANGE_EVENT = "events.change_event"
-
-
-class ReadOnly(OrganizerScopedAdmin):
-    """Rows of events that services write and staff only view."""
-
-    show_full_result_count = False
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        return False
 
 
 class VenueForm(forms.ModelForm):
@@ -416,7 +401,7 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
 
 
 @admin.register(Section)
-class SectionAdmin(ReadOnly):
+class SectionAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ("name", "slug", "event", "kind", "capacity", "with_code")
     list_filter = ("kind", "event", ("needs_access_since", admin.EmptyFieldListFilter))
     search_fields = ("name", "slug", "event__name")
@@ -428,8 +413,12 @@ class SectionAdmin(ReadOnly):
 
 
 @admin.register(Seat)
-class SeatAdmin(ReadOnly):
+class SeatAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ("guid", "event", "section", "row", "number", "category", "accessible", "companion")
     list_filter = ("event", "accessible", "companion")
-    search_fields = ("guid", "section__name")
+    search_fields = ("=guid",)
+    search_help_text = "The exact id of a seat."
     list_select_related = ("event", "section", "category")
+    # As their index. Django orders by the section's own order instead, and would sort all seats by any column.
+    ordering = ("section_id", "row_index", "place_index")
+    sortable_by = ()

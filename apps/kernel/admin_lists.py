@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ActionForm
-from django.core.exceptions import FieldDoesNotExist
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import FieldDoesNotExist, ValidationError
 from django.core.paginator import Paginator
 from django.db.models import Model, Q, QuerySet
 from django.db.models.constants import LOOKUP_SEP
@@ -127,13 +128,57 @@ def _name_of_filter(one: Any) -> str:
     return str(getattr(one, "parameter_name", one))
 
 
-class BoundedAdmin(BoundedActionsMixin, DeclaredFiltersMixin, admin.ModelAdmin):
+class WholeTextSearchMixin:
+    """Searches for the whole text: it is the value of a field named "=field", or part of another field.
+
+    Django's search compares every word with every field in capitals, which no index serves, and joins the comparisons
+    with OR: PostgreSQL then reads the whole table, once or more for each word. Here each field has a query of its own.
+    """
+
+    get_search_fields: Callable[[HttpRequest], Any]
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        text = search_term.strip()
+        if not text:
+            return queryset, False
+        found = []
+        for name in self.get_search_fields(request):
+            path = name.removeprefix("=")
+            # Addresses are stored in small letters, order numbers in capitals.
+            condition = {f"{path}__icontains": text} if path == name else {f"{path}__in": spellings_of(text)}
+            try:
+                rows = queryset.filter(**condition)
+            except (ValidationError, ValueError):
+                continue  # The text is no id.
+            # As many as a list shows. Without a limit, a text in every row costs several passes over all of them.
+            found.append(rows.order_by().values("pk")[:COUNTED_MAX])
+        return (queryset.filter(pk__in=found[0].union(*found[1:])) if found else queryset.none()), False
+
+
+def spellings_of(text: str) -> tuple[str, ...]:
+    """Return the text as typed, in small letters and in capitals."""
+    return tuple(dict.fromkeys((text, text.lower(), text.upper())))
+
+
+class BoundedAdmin(WholeTextSearchMixin, BoundedActionsMixin, DeclaredFiltersMixin, admin.ModelAdmin):
     """The list of a large table."""
 
     paginator = BoundedPaginator
     show_full_result_count = False
     list_per_page = 50
     list_max_show_all = ACTION_ROWS_MAX
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return _SortableList
+
+
+class _SortableList(ChangeList):
+    """Sorts only by the columns of `sortable_by`, also if the list's address names another one."""
+
+    def get_ordering_field(self, field_name: Any) -> Any:
+        return super().get_ordering_field(field_name) if field_name in (self.sortable_by or ()) else None
 
 
 class ReadOnlyAdmin(ReadOnlyMixin, BoundedAdmin):

@@ -126,10 +126,11 @@ def _apply(request: HttpRequest, rows: Iterable[Row], name: Callable[[Row], str]
 
 
 @admin.register(Order)
-class OrderAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+class OrderAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     list_display = ["number", "event", "status", "reason", "email", "total", "placed_at", "confirmed_at"]
     list_filter = ["status", "reason", "event", "placed_at"]
-    search_fields = ["number", "email", "name", "reservation__id"]
+    search_fields = ["=number", "=email", "=reservation_id", "name"]
+    search_help_text = "A complete order number, email address or reservation id, or part of the buyer's name."
     date_hierarchy = "placed_at"
     list_select_related = ["event"]
     inlines = [_LineInline, _PaymentInline, _RefundInline, _TicketInline]
@@ -420,11 +421,12 @@ class EventCancellationAdmin(
 
 
 @admin.register(Payment)
-class PaymentAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+class PaymentAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     organizer_path = "order__event__organizer"
     list_display = ["order", "attempt", "provider", "method", "status", "captured", "refunded", "occurred_at"]
     list_filter = ["status", "provider", "method", "created_at"]
-    search_fields = ["order__number", "order__email", "reference", "id"]
+    search_fields = ["=order__number", "=order__email", "=reference", "=id"]
+    search_help_text = "A complete order number, email address, reference of the provider or id."
     list_select_related = ["order"]
     exclude = ["next_action"]
     readonly_fields = ["awaited"]
@@ -437,7 +439,7 @@ class PaymentAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
 
 
 @admin.register(Refund)
-class RefundAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+class RefundAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     organizer_path = "order__event__organizer"
     list_display = [
         "order",
@@ -450,13 +452,14 @@ class RefundAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
         "paid_out_note",
     ]
     list_filter = ["status", "requested_at"]
-    search_fields = ["order__number", "order__email", "reference"]
+    search_fields = ["=order__number", "=order__email", "=reference"]
+    search_help_text = "A complete order number, email address or reference of the provider."
     list_select_related = ["order"]
     amount = _money_column("amount_minor", "amount")
 
 
 @admin.register(ProviderMessage)
-class ProviderMessageAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+class ProviderMessageAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     organizer_path = "payment__order__event__organizer"
     list_display = [
         "message_id",
@@ -469,7 +472,8 @@ class ProviderMessageAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin
         "outcome",
     ]
     list_filter = ["provider", "kind", ("processed_at", admin.EmptyFieldListFilter), "received_at"]
-    search_fields = ["message_id", "reference", "payment__order__number"]
+    search_fields = ["=message_id", "=reference", "=payment__order__number"]
+    search_help_text = "A complete message id, reference of the provider or order number."
     list_select_related = ["payment"]
     exclude = ["raw", "next_action"]
     readonly_fields = ["bytes_as_text"]
@@ -480,7 +484,7 @@ class ProviderMessageAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin
 
 
 @admin.register(Ticket)
-class TicketAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+class TicketAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     organizer_path = "order__event__organizer"
     list_display = ["label", "order", "holder", "category", "issued_at", "checked_in_at", "voided_at"]
     list_filter = [
@@ -489,7 +493,8 @@ class TicketAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
         ("voided_at", admin.EmptyFieldListFilter),
     ]
     # A search for a part of a code would let staff find the code out, character by character.
-    search_fields = ["=code", "label", "holder", "order__number", "order__email"]
+    search_fields = ["=code", "=order__number", "=order__email", "label", "holder"]
+    search_help_text = "A complete code, order number or email address, or part of the place or of the holder's name."
     list_select_related = ["order__event"]
     exclude = ["code"]
     readonly_fields = ["code_beginning"]
@@ -540,12 +545,13 @@ class TicketAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
 
 
 @admin.register(PaymentDifference)
-class PaymentDifferenceAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+class PaymentDifferenceAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     row_names = ("difference", "differences")
     organizer_path = "order__event__organizer"
     list_display = ["kind", "provider", "reference", "order", "ours", "theirs", "first_seen_at", "settled_at", "note"]
     list_filter = [("settled_at", admin.EmptyFieldListFilter), "kind", "provider", "first_seen_at"]
-    search_fields = ["reference", "order__number", "note"]
+    search_fields = ["=reference", "=order__number", "note"]
+    search_help_text = "A complete reference of the provider or order number, or part of a note."
     list_select_related = ["order"]
     action_form = ReasonForm
     actions = ["settle"]

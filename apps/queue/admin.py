@@ -285,8 +285,8 @@ class QueueEntryAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     ]  # fmt: skip
     list_filter = ["status", "marked", "event"]
     list_select_related = ["event", "account"]
-    search_fields = ["=id", "=visitor_id", "account__username"]
-    search_help_text = "Searches for an entry's id, a visitor's id, or a part of a username."
+    search_fields = ["=id", "=visitor_id", "=account__username"]
+    search_help_text = "Searches for a complete entry's id, visitor's id or username."
     ordering = ["-joined_at"]
     action_form = ReasonForm
     actions = ["end_review", "let_through", "remove"]

@@ -161,6 +161,7 @@ class SeatInventoryAdmin(OrganizerScopedAdmin, SeatHistoryMixin, ReadOnlyAdmin):
     search_fields = ["=seat__guid", "=reservation_id"]
     search_help_text = "The exact id of a seat or a reservation."
     ordering = ["seat_id"]
+    sortable_by = []  # By the columns, hundreds of thousands of seats would be sorted.
     action_form = ReasonForm
     actions = ["block_for_house", "block_out_of_use", "put_back"]
     action_permissions = {"block": stock_page.MAY_CHANGE_SEATS}

@@ -19,7 +19,7 @@ from apps.accounts.staff.reauthentication import (
     record_staff_action,
     require_recent_authentication,
 )
-from apps.kernel.admin_lists import ReadOnlyAdmin
+from apps.kernel.admin_lists import BoundedPaginator, ReadOnlyAdmin, WholeTextSearchMixin
 
 _PRIVILEGES = ("is_staff", "is_superuser", "groups", "user_permissions")
 
@@ -40,11 +40,15 @@ class UserForm(UserChangeForm):
 
 
 @admin.register(User)
-class UserAdmin(SensitiveAdminMixin, DjangoUserAdmin):
+class UserAdmin(WholeTextSearchMixin, SensitiveAdminMixin, DjangoUserAdmin):
     """Only superusers grant privileges, and change or delete accounts of staff: with the permission to change accounts,
     a member of staff could otherwise become a superuser, or take over a superuser's account by its email address."""
 
     form = UserForm
+    paginator = BoundedPaginator
+    show_full_result_count = False
+    search_fields = ["=username", "=email", "first_name", "last_name"]
+    search_help_text = "A complete account name or email address, or part of a first or last name."
     readonly_fields = ["last_login", "date_joined", "token_version", "token_version_changed_at"]
 
     def get_readonly_fields(self, request: HttpRequest, obj: User | None = None) -> list[str]:

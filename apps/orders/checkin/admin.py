@@ -112,5 +112,5 @@ class TicketScanAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     exclude = ["code"]
     readonly_fields = ["code_beginning"]
     code_beginning = masked("code")
-    search_fields = ["=code", "=scan_id", "=who", "ticket__order__number"]
-    search_help_text = "A complete ticket code or scan id, the scanner (staff:ID, link:ID), or part of an order number."
+    search_fields = ["=code", "=scan_id", "=who", "=ticket__order__number"]
+    search_help_text = "A complete ticket code or scan id, the scanner (staff:ID, link:ID), or an order number."

@@ -8,18 +8,19 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 
 from apps.events.facade import OrganizerScopedAdmin
-from apps.kernel.admin_lists import ReadOnlyMixin
+from apps.kernel.admin_lists import ReadOnlyAdmin
 from apps.kernel.formatting import format_money
 from apps.orders.invoices.invoice_pdf import render_invoice
 from apps.orders.models import Invoice
 
 
 @admin.register(Invoice)
-class InvoiceAdmin(OrganizerScopedAdmin, ReadOnlyMixin, admin.ModelAdmin):
+class InvoiceAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     organizer_path = "order__event__organizer"
     list_display = ["number", "kind", "order", "total", "issued_at", "pdf"]
     list_filter = ["kind", "year", "series"]
-    search_fields = ["number", "order__number", "order__email"]
+    search_fields = ["=number", "=order__number", "=order__email"]
+    search_help_text = "A complete invoice number, order number or email address."
     date_hierarchy = "issued_at"
     list_select_related = ["order"]
 

@@ -23,4 +23,5 @@ class TicketTransferAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
     organizer_path = "ticket__order__event__organizer"
     list_display = ["ticket", "sequence", "email", "offered_at", "expires_at", "accepted_at", "ended_at"]
     list_select_related = ["ticket"]
-    search_fields = ["email", "ticket__order__number"]
+    search_fields = ["=email", "=ticket__order__number"]
+    search_help_text = "A complete email address or order number."
