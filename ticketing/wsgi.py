@@ -13,8 +13,10 @@ startup.load_settings()
 site = get_wsgi_application()
 
 from apps.events import facade as events  # noqa: E402 - needs Django set up
+from ticketing.server import site_turns  # noqa: E402 - the same
 
-application = startup.watch_requests(startup.return_files_whole(startup.drain_request_body(site)))
+application = site_turns.leave_a_thread(site, settings.SITE_THREADS)
+application = startup.watch_requests(startup.return_files_whole(startup.drain_request_body(application)))
 application = startup.call_once(application, events.begin_search_reader)
 startup.begin("site")
 # Under saturation, pages wait for the fast path. With equal priority, they delayed polls by a tenth of a second.

@@ -26,7 +26,7 @@ from apps.kernel.observability import log_context
 from apps.kernel.page_cache.cache import SiteResponse
 from apps.kernel.rate_limits import kinds
 from apps.kernel.rate_limits.address_caps import factor_of
-from ticketing.server import failure_limits, password_queue
+from ticketing.server import failure_limits, password_queue, site_turns
 from ticketing.server.request_body import (
     BODY_BYTES_MAX,
     UPLOAD_BYTES_MAX,
@@ -36,7 +36,7 @@ from ticketing.server.request_body import (
     read_file,
     require_uploader,
 )
-from ticketing.server.site_turns import SiteTurns
+from ticketing.server.site_turns import SiteTurns, Turn
 
 Headers = list[tuple[bytes, bytes]]
 Content = bytes | AsyncIterator[bytes] | None
@@ -51,6 +51,7 @@ UNREAD_MAX = CONNECTIONS_MAX // 2
 IDLE_SECONDS_MAX = 10
 CONNECT_SECONDS_MAX = 2
 WAIT_SECONDS_MAX = 5
+SATURATED_REPEAT_SECONDS, SATURATED_REPEAT_SECONDS_MAX = 0.01, 0.1
 SILENCE_SECONDS_MAX = 60
 HEADER_BYTES_MAX = 64 * 1024
 # Characters that are forwarded unchanged in a request's target. Others are percent-encoded.
@@ -63,10 +64,13 @@ HOP_BY_HOP = frozenset(
 )
 # These headers are dropped from the client's request; we add our own values.
 OWN_REQUEST_HEADERS = frozenset(
-    (b"content-length", b"forwarded", b"x-real-ip", b"x-request-id", client_address.FORWARDED_BY_HEADER.encode())
+    (b"content-length", b"forwarded", b"x-real-ip", b"x-request-id", client_address.FORWARDED_BY_HEADER.encode(),
+     site_turns.REPEATS_HEADER.lower().encode())
+)  # fmt: skip
+# Our own server sets these on every response; the last two are the site's, for `web` only.
+OWN_RESPONSE_HEADERS = frozenset(
+    (b"date", b"server", password_queue.BUSY_HEADER, site_turns.SATURATED_HEADER.lower().encode())
 )
-# Our own server sets these on every response; the last one is the site's, for `web` only.
-OWN_RESPONSE_HEADERS = frozenset((b"date", b"server", password_queue.BUSY_HEADER))
 
 UNAVAILABLE_PAGE = b"""<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="2">
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
@@ -99,6 +103,7 @@ class Forwarder:
         self._webhooks = failure_limits.Webhooks(is_signed)
         self._passwords = password_queue.PasswordQueue(password_slots)
         self._session: aiohttp.ClientSession | None = None  # Created in the loop that uses it.
+        self._fresh_session: aiohttp.ClientSession | None = None  # Each of its requests has a new connection.
         self._turns = SiteTurns(turns_per_address)
         self._uploads = Uploads()
         self._larger_bodies = LargerBodies()
@@ -167,8 +172,9 @@ class Forwarder:
 
     async def close(self) -> None:
         """Close the connections to the site."""
-        if self._session is not None:
-            await self._session.close()
+        for session in (self._session, self._fresh_session):
+            if session is not None:
+                await session.close()
 
     async def _forward(self, scope: Scope, body: RequestBody, send: Send) -> None:
         if not _target(scope).startswith("/"):
@@ -197,7 +203,7 @@ class Forwarder:
                     await self._request_in_turn(scope, body, content, send)
                     return
                 async with self._turns.turn(client_address.address_from_scope(scope), scope["path"]) as turn:
-                    await self._request(scope, body, content, send, end_turn=None if turn is None else turn.end)
+                    await self._request_until_taken(scope, body, content, send, turn)
         except asyncio.CancelledError:
             if not body.is_gone or task.uncancel() > 0:
                 raise  # This server is stopping; the client has not left.
@@ -229,14 +235,33 @@ class Forwarder:
         finally:
             slots.release()
 
+    async def _request_until_taken(
+        self, scope: Scope, body: RequestBody, content: Content, send: Send, turn: Turn | None
+    ) -> None:
+        """Forward the request, and repeat it while it reaches processes of the site in which its client occupies all
+        threads but one (`site_turns`). Raises Busy."""
+        end_turn = None if turn is None else turn.end
+        # A file is sent once.
+        repeated = site_turns.SATURATED_HEADER if content is None or isinstance(content, bytes) else ""
+        until, pause = monotonic() + WAIT_SECONDS_MAX, SATURATED_REPEAT_SECONDS
+        session = self._open()
+        while not await self._request(
+            scope, body, content, send, end_turn=end_turn, repeated=repeated, session=session
+        ):
+            if monotonic() > until:
+                raise Busy("Too many requests of your address are waiting.")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, SATURATED_REPEAT_SECONDS_MAX)
+            session = self._open_fresh()  # A kept connection would reach the same process.
+
     async def _request_in_turn(self, scope: Scope, body: RequestBody, content: Content, send: Send) -> None:
         """Forward a password check in its turn, and repeat it while the site is hashing too many passwords."""
         subject = rate_limits.subject(client_address.address_from_scope(scope))
         async with self._passwords.turn(subject) as end_turn:
             until = monotonic() + password_queue.WAIT_SECONDS_MAX
             while True:
-                may_repeat = monotonic() < until
-                if await self._request(scope, body, content, send, end_turn=end_turn, may_repeat=may_repeat):
+                repeated = password_queue.BUSY_HEADER.decode() if monotonic() < until else ""
+                if await self._request(scope, body, content, send, end_turn=end_turn, repeated=repeated):
                     return
                 await asyncio.sleep(password_queue.REPEAT_SECONDS)
 
@@ -248,23 +273,26 @@ class Forwarder:
         send: Send,
         *,
         end_turn: Callable[[], None] | None = None,
-        may_repeat: bool = False,
+        repeated: str = "",
+        session: aiohttp.ClientSession | None = None,
     ) -> bool:
         """Forward the request and send the response; the turn ends when the site begins its answer. Return False, with
-        nothing sent, if the request is to be repeated."""
+        nothing sent, if the response has the header of refusals to be repeated."""
         size = len(content) if isinstance(content, bytes) else body.declared if body.is_large else None
         # aiohttp retries idempotent requests if a pooled connection turns out to be closed.
-        request = self._open().request(
+        request = (session or self._open()).request(
             scope["method"],
             URL(self._origin + _target(scope), encoded=True),
-            headers=_request_headers(scope, size, is_last=body.is_large),
+            headers=_request_headers(
+                scope, size, is_last=body.is_large, may_repeat=repeated == site_turns.SATURATED_HEADER
+            ),
             data=content,
             allow_redirects=False,
         )
         async with AsyncExitStack() as stack:
             with body.kept():
                 answer = await stack.enter_async_context(request)
-            if may_repeat and password_queue.BUSY_HEADER.decode() in answer.headers:
+            if repeated and repeated in answer.headers:
                 return False
             body.is_answered = True
             if end_turn is not None:
@@ -293,22 +321,33 @@ class Forwarder:
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, keepalive_timeout=IDLE_SECONDS_MAX),
-                timeout=aiohttp.ClientTimeout(
-                    total=None,
-                    connect=WAIT_SECONDS_MAX,
-                    sock_connect=CONNECT_SECONDS_MAX,
-                    sock_read=SILENCE_SECONDS_MAX,
-                ),
-                # No added headers, redirects, decompression or cookies: each side sees what the other sent.
-                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-                auto_decompress=False,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                max_line_size=HEADER_BYTES_MAX,
-                max_field_size=HEADER_BYTES_MAX,
+            self._session = _new_session(
+                aiohttp.TCPConnector(limit=CONNECTIONS_MAX, keepalive_timeout=IDLE_SECONDS_MAX)
             )
         return self._session
+
+    def _open_fresh(self) -> aiohttp.ClientSession:
+        if self._fresh_session is None:
+            self._fresh_session = _new_session(aiohttp.TCPConnector(limit=CONNECTIONS_MAX, force_close=True))
+        return self._fresh_session
+
+
+def _new_session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(
+            total=None,
+            connect=WAIT_SECONDS_MAX,
+            sock_connect=CONNECT_SECONDS_MAX,
+            sock_read=SILENCE_SECONDS_MAX,
+        ),
+        # No added headers, redirects, decompression or cookies: each side sees what the other sent.
+        skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+        auto_decompress=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        max_line_size=HEADER_BYTES_MAX,
+        max_field_size=HEADER_BYTES_MAX,
+    )
 
 
 def _wait_seconds(scope: Scope) -> float | None:
@@ -332,9 +371,11 @@ def _target(scope: Scope) -> str:
     return quote_from_bytes(path + b"?" + query if query else path, safe=_TARGET_SAFE)
 
 
-def _request_headers(scope: Scope, size: int | None, *, is_last: bool = False) -> list[tuple[str, str]]:
+def _request_headers(
+    scope: Scope, size: int | None, *, is_last: bool = False, may_repeat: bool = False
+) -> list[tuple[str, str]]:
     """Return the client's headers without those that we set, plus ours. `size`: the bytes of the body, None without
-    one. `is_last`: the connection is not reused."""
+    one. `is_last`: the connection is not reused. `may_repeat`: the request is repeated if the site is saturated."""
     headers: Headers = scope["headers"]
     dropped = HOP_BY_HOP | _connection_header_names(headers)
     kept = [
@@ -351,6 +392,8 @@ def _request_headers(scope: Scope, size: int | None, *, is_last: bool = False) -
     if is_last:
         # A site that responds before it has read such a body closes the connection, so it must not be reused.
         kept.append((b"connection", b"close"))
+    if may_repeat:
+        kept.append((site_turns.REPEATS_HEADER.lower().encode(), b"yes"))
     given = next((value for name, value in headers if name == b"x-request-id"), b"")
     is_name = log_context.REQUEST_ID.fullmatch(given.decode("latin-1"))
     kept.append((b"x-request-id", given if is_name else uuid.uuid4().hex.encode()))
