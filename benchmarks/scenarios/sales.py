@@ -1,16 +1,18 @@
 """How many orders are confirmed in a second, end to end, and how long each step of a sale takes.
 
-    python -m benchmarks.scenarios.sales [--sales 300] [--buyers 8] [--deliverers 8] [--rounds 5] [--no-durable]
+    python -m benchmarks.scenarios.sales [--sales 300] [--buyers 8] [--deliverers 8] [--rounds 5] [--smtp]
+        [--no-durable]
 
 In each round `--sales` buyers first hold two named seats each and do nothing more, and then as many others buy: hold,
 checkout, the charge by the outbox, the sandbox's signed notification of the payment, the tickets, the invoice and the
-email (which is rendered and discarded). The ratio is sales a second ÷ holds a second, the median of the rounds. A sale
-is complete when all of this is done: the clock stops when the outbox is empty. Buyers are threads of this process and
-deliverers are threads of another, as `web` and `worker` are separate processes in production; the two Python processes
-share the cores with the server. A commit here wakes the deliverers through a pipe, where production uses Celery. The
-server is durable (fsync on) unless `--no-durable` is set. A step's share is its part of the seconds that the threads of
-both processes spent in all steps, including the claims and completions of the outbox. The exit status is 1 unless every
-order is confirmed with its tickets, the outbox is empty and the audit finds no breach.
+email (which is rendered and discarded; with `--smtp`, sent to a server that accepts everything). The ratio is sales a
+second ÷ holds a second, the median of the rounds. A sale is complete when all of this is done: the clock stops when the
+outbox is empty. Buyers are threads of this process and deliverers are threads of another, as `web` and `worker` are
+separate processes in production; the two Python processes share the cores with the server. A commit here wakes the
+deliverers through a pipe, where production uses Celery. The server is durable (fsync on) unless `--no-durable` is set.
+A step's share is its part of the seconds that the threads of both processes spent in all steps, including the claims
+and completions of the outbox. The exit status is 1 unless every order is confirmed with its tickets, the outbox is
+empty and the audit finds no breach.
 
 The budget of a sale is the processor time of both processes and of PostgreSQL, as a multiple of that of a hold; without
 the mails and PDFs, what their threads took in Python is left out. Each step's processor time, round trips to PostgreSQL
@@ -28,7 +30,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -37,6 +39,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from apps.kernel.db import roundtrip
+from benchmarks.support.mail_sink import mail_sink
 from benchmarks.support.rooms import start_servers
 
 SEATS_PER_ROW = 100
@@ -150,6 +153,7 @@ def main() -> int:
     parser.add_argument("--deliverers", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--durable", action=argparse.BooleanOptionalAction, default=True, help="fsync on")
+    parser.add_argument("--smtp", action="store_true", help="send the mails to a local server")
     parser.add_argument("--charges-alone", action="store_true", help="no lists of charges, for comparison")
     parser.add_argument("--deliver", action="store_true", help=argparse.SUPPRESS)  # For the deliverers' process.
     options = parser.parse_args()
@@ -157,7 +161,10 @@ def main() -> int:
         return deliver(options.deliverers, charges_alone=options.charges_alone)
     os.environ["SANDBOX_PAUSE_SECONDS"] = "0"
     os.environ["EMAIL_URL"] = "dummymail://"
-    with start_servers(durable=options.durable) as servers:
+    with ExitStack() as stack:
+        if options.smtp:
+            os.environ["EMAIL_URL"] = f"smtp://127.0.0.1:{stack.enter_context(mail_sink())}"
+        servers = stack.enter_context(start_servers(durable=options.durable))
         assert servers.postgres is not None
         return measure(options, servers.postgres.pid)
 
