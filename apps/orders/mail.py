@@ -10,7 +10,7 @@ from uuid import UUID
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 from django.db import connection
-from django.db.models import Exists, Q
+from django.db.models import Q
 from django.template.loader import render_to_string
 from django.urls import reverse
 
@@ -25,7 +25,7 @@ from apps.kernel.rate_limits import mail_caps
 from apps.orders import access, topics
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.locks import lock_order
-from apps.orders.models import ERASED_DOMAIN, EventCancellation, Order, OrderHistoryEntry, ProviderMessage, Ticket
+from apps.orders.models import ERASED_DOMAIN, EventCancellation, Order, OrderHistoryEntry, ProviderMessage
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.selectors import OrderView, get_order, get_order_to_send
 from apps.orders.tickets import ics, ticket_pdf
@@ -56,6 +56,7 @@ _Files = Sequence[tuple[str, bytes, str]]
 _TICKETS = "tickets"
 """The template of the mail with the tickets."""
 _CHANGED_SECONDS = 1.0
+_order_is_unchanged = sql.load("apps.orders", "order_is_unchanged")
 _record_mails = sql.load("apps.orders", "record_mails")
 
 
@@ -308,8 +309,14 @@ def require_unchanged(order: OrderView) -> None:
     """Raise RetryLater if the order's address was corrected or its tickets got new codes since it was read. A mail to
     the former address could have codes and links of the corrected order; and one with dead codes could arrive after the
     mail with the new ones, since messages of different keys are delivered together."""
-    dead = Ticket.objects.filter(code__in=[ticket.code for ticket in order.valid_tickets], voided_at__isnull=False)
-    if not Order.objects.filter(~Exists(dead), pk=order.id, link_version=order.link_version).exists():
+    with connection.cursor() as cursor:
+        ((is_unchanged,),) = _order_is_unchanged.rows(
+            cursor,
+            order_id=order.id,
+            link_version=order.link_version,
+            codes=[ticket.code for ticket in order.valid_tickets],
+        )
+    if not is_unchanged:
         raise outbox.RetryLater(_CHANGED_SECONDS, "delayed: the order was changed meanwhile")
 
 
