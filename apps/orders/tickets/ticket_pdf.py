@@ -95,14 +95,14 @@ def _describe_ticket(ticket: TicketView, *, with_price: bool) -> dict[str, Any]:
 
 
 def _draw_qr(code: str) -> str:
-    """Return the QR code as one SVG path with a rectangle for each run of dark modules, without a quiet zone: the page
+    """Return the QR code as one SVG path with a stroke for each run of dark modules, without a quiet zone: the page
     around it is white."""
     matrix = _qr(code).matrix
     drawn = [
-        f"M{run.start()} {line}h{len(run[0])}v1h-{len(run[0])}z"
+        f"M{run.start()} {line}.5h{len(run[0])}"
         for line, modules in enumerate(matrix)
         for run in _DARK_RUN.finditer(modules)
     ]
     size = len(matrix)
     path = "".join(drawn)
-    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}"><path d="{path}"/></svg>'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}"><path stroke="#000" d="{path}"/></svg>'
