@@ -31,7 +31,7 @@ from apps.kernel.admin_lists import (
 from apps.kernel.db import transactions
 from apps.kernel.formatting import format_money
 from apps.kernel.http import problems
-from apps.orders import mail
+from apps.orders import mail, organizer_mails, topics
 from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.checkin import admin as _checkin_admin  # noqa: F401 - Registers models.
 from apps.orders.checkin.check_in import Outcome, Scan, undo_last_check_in
@@ -181,7 +181,8 @@ class OrderAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
 
         count = _apply(request, queryset.filter(status__in=Order.STANDING), _NUMBER, resend)
         if count:
-            messages.success(request, f"Resending the tickets of {format_count(count, 'order')}.")
+            wait = organizer_mails.describe_wait(topics.SEND_TICKETS_AGAIN, queryset)
+            messages.success(request, f"Resending the tickets of {format_count(count, 'order')}.{wait}")
         else:
             messages.warning(request, "None of the selected orders has tickets to send.")
 
@@ -209,7 +210,9 @@ class OrderAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
         who = f"staff:{request.user.pk}"
         count = _apply(request, queryset, _NUMBER, lambda order: bool(ticket_reissue.reissue_order(order.pk, who)))
         if count:
-            messages.success(request, f"Replaced the codes of {format_count(count, 'order')}, and emailed the tickets.")
+            wait = organizer_mails.describe_wait(topics.SEND_TICKETS_AGAIN, queryset)
+            done = f"Replaced the codes of {format_count(count, 'order')}. The tickets are being emailed.{wait}"
+            messages.success(request, done)
         return None
 
     @admin.action(
@@ -230,7 +233,8 @@ class OrderAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
         who = f"staff:{request.user.pk}"
         count = _apply(request, queryset, _NUMBER, lambda order: order_cancellation.refund_order(order.pk, who))
         if count:
-            messages.success(request, f"Canceled or refunded {format_count(count, 'order')}.")
+            wait = organizer_mails.describe_wait(topics.SEND_REFUND_NOTICE, queryset)
+            messages.success(request, f"Canceled or refunded {format_count(count, 'order')}.{wait}")
         else:
             messages.warning(request, "None of the selected orders could be canceled or refunded.")
         return None

@@ -22,7 +22,7 @@ from apps.kernel.mail import domain_pauses, new_domains
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
 from apps.kernel.rate_limits import mail_caps
-from apps.orders import access, topics
+from apps.orders import access, organizer_mails, topics
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.locks import lock_order
 from apps.orders.models import ERASED_DOMAIN, EventCancellation, Order, OrderHistoryEntry, ProviderMessage
@@ -338,7 +338,8 @@ def request_confirmation(order_id: UUID) -> None:
 
 
 def resend_tickets(order_id: UUID, who: str = "") -> None:
-    """Schedule another mail with the tickets, even if they were sent before. Raises OrderNotFound."""
+    """Schedule another mail with the tickets, even if they were sent before, unless staff's latest one is still to be
+    sent. Raises OrderNotFound."""
     with transactions.write():
         order = lock_order(order_id)
         if who:
@@ -346,4 +347,6 @@ def resend_tickets(order_id: UUID, who: str = "") -> None:
                 order=order, kind=OrderHistoryEntry.Kind.RESENT, who=who, text="", address=order.email, at=clock.now()
             )
         key = topics.tickets_key(order.pk, order.link_version, is_of_staff=True)
-        outbox.publish(topics.SEND_TICKETS_AGAIN, key, {"order": str(order.pk), "again": True})
+        if not outbox.is_waiting(topics.SEND_TICKETS_AGAIN, key):
+            body = {"order": str(order.pk), "again": True}
+            organizer_mails.publish(topics.SEND_TICKETS_AGAIN, key, body, order)

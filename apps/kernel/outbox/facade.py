@@ -45,6 +45,8 @@ collect_garbage = stored_messages.collect_garbage
 count_due = stored_messages.count_due
 is_unsettled = stored_messages.is_unsettled
 is_waiting = stored_messages.is_waiting
+read_waiting = stored_messages.read_waiting
+SOURCE_FIELD = stored_messages.SOURCE_FIELD
 
 _publish = sql.load("apps.kernel.outbox", "publish_messages", prepared=True)
 _claim = sql.load("apps.kernel.outbox", "claim_messages", prepared=True)

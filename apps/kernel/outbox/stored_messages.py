@@ -2,13 +2,25 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
+
+from django.db.models import Count, Max
 
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.outbox.models import OutboxMessage
 
 KEPT_DAYS = 7
+SOURCE_FIELD = "source"
+"""Of a message's body: who caused it, if the messages of one source are spread over time."""
+
+
+class Waiting(NamedTuple):
+    """Undelivered messages."""
+
+    message_count: int
+    last_at: datetime | None
+    """When the last one is due."""
 
 
 def is_waiting(topic: str, key: str) -> bool:
@@ -23,6 +35,14 @@ def count_due(topic: str, at_most: int) -> int:
         topic=topic, done_at__isnull=True, dead_at__isnull=True, is_behind=False, available_at__lte=clock.now()
     )
     return due[:at_most].count()
+
+
+def read_waiting(topic: str, source: str) -> Waiting:
+    """Return what this source has waiting in the topic, without messages that are repeated: those are due at times of
+    their own. Reads all waiting messages of the topic."""
+    waiting = OutboxMessage.objects.filter(topic=topic, done_at__isnull=True, dead_at__isnull=True, last_error="")
+    found = waiting.filter(**{f"body__{SOURCE_FIELD}": source}).aggregate(count=Count("pk"), last=Max("available_at"))
+    return Waiting(found["count"], found["last"])
 
 
 def is_unsettled(topic: str, key: str, body: dict[str, Any]) -> bool:

@@ -11,8 +11,7 @@ from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.kernel.http import idempotency, problems
 from apps.kernel.http.idempotency import Answer
-from apps.kernel.outbox import facade as outbox
-from apps.orders import lines, return_quotes, topics
+from apps.orders import lines, organizer_mails, return_quotes, topics
 from apps.orders.errors import OrderNotCancelable
 from apps.orders.locks import lock_order
 from apps.orders.models import Order, Payment
@@ -89,7 +88,7 @@ def cancel_or_refund(order: Order, who: str, reason: Order.Reason = Order.Reason
             refunds.request(payment, reason.label, who)
         settlement.end_order(order, Order.Status.REFUNDED, reason)
         if reason != Order.Reason.EVENT_CANCELED:  # A canceled event has a mail of its own.
-            outbox.publish(topics.SEND_REFUND_NOTICE, str(order.pk), {"order": str(order.pk)})
+            organizer_mails.publish(topics.SEND_REFUND_NOTICE, str(order.pk), {"order": str(order.pk)}, order)
 
 
 def refund_kept_fees(order: Order, who: str, reason: Order.Reason) -> int:

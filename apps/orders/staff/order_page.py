@@ -14,7 +14,7 @@ from apps.events import facade as events
 from apps.kernel.admin_actions import describe_problem
 from apps.kernel.admin_lists import format_count
 from apps.kernel.http import problems
-from apps.orders import mail
+from apps.orders import mail, organizer_mails, topics
 from apps.orders.cancellation import order_cancellation
 from apps.orders.models import Order
 from apps.orders.staff.buyer_correction import WHY_LENGTH_MAX, correct_buyer
@@ -22,6 +22,12 @@ from apps.orders.staff.order_history import HistoryLine, read_history
 from apps.orders.tickets import reissue
 
 PERMISSION = "orders.change_order"
+_MAIL_TOPICS = {
+    "resend": topics.SEND_TICKETS_AGAIN,
+    "reissue": topics.SEND_TICKETS_AGAIN,
+    "refund": topics.SEND_REFUND_NOTICE,
+}
+"""Of the mails that an action causes."""
 
 
 def page_context(order: Order) -> dict[str, Any]:
@@ -62,7 +68,9 @@ def order_action_view(request: HttpRequest, order_id: UUID) -> HttpResponse:
     else:
         if result:
             accounts.record_staff_action(request, f"order {order.number}: {result}")
-            messages.success(request, result)
+            topic = _MAIL_TOPICS.get(request.POST.get("action", ""))
+            wait = organizer_mails.describe_wait(topic, Order.objects.filter(pk=order.pk)) if topic else ""
+            messages.success(request, result + wait)
         else:
             messages.warning(request, "Nothing has changed.")
     return redirect("admin:orders_order_change", order.pk)

@@ -6,7 +6,7 @@ from uuid import UUID
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.outbox import facade as outbox
-from apps.orders import topics
+from apps.orders import organizer_mails, topics
 from apps.orders.errors import ReissueRefused, TicketNotFound
 from apps.orders.locks import lock_order
 from apps.orders.models import Order, Ticket
@@ -82,7 +82,9 @@ def _require_reissuable(order: Order, ticket: Ticket) -> None:
 def _publish_reissue(order: Order, *, by_owner: bool = False) -> None:
     """Notify the buyer and the organizer of the new codes."""
     messages.publish_message(order, messages.Kind.TICKET_REISSUED)
-    body = {"order": str(order.pk), "again": True} | ({"by_owner": True} if by_owner else {})
-    outbox.publish(
-        topics.SEND_TICKETS_AGAIN, topics.tickets_key(order.pk, order.link_version, is_of_staff=not by_owner), body
-    )
+    topic, body = topics.SEND_TICKETS_AGAIN, {"order": str(order.pk), "again": True}
+    key = topics.tickets_key(order.pk, order.link_version, is_of_staff=not by_owner)
+    if by_owner:
+        outbox.publish(topic, key, {**body, "by_owner": True})
+    else:
+        organizer_mails.publish(topic, key, body, order)
