@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.hashers import MD5PasswordHasher
 from django.http import HttpResponse
 from django.test import Client, RequestFactory
@@ -135,6 +136,65 @@ def test_an_account_has_a_limit_for_all_addresses_and_its_owners_browser_and_net
     thief = Client(**SAME_ORIGIN)
     thief.cookies["known_browser"] = known
     assert [post(LOG_IN, ann.username, browser=thief).status_code for _ in range(11)][-1] == 429
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def limit_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the limits of attempts, which the test sets."""
+    clock = Clock()
+    limits = Limits(settings.RATE_LIMITS, time=clock)
+    monkeypatch.setattr(rate_limits, "attempt_wait", limits.attempt_wait)
+    monkeypatch.setattr(rate_limits, "record_attempt", limits.record_attempt)
+    return clock
+
+
+def guesses_in_an_hour(name: str, address: str, clock: Clock) -> list[bool]:
+    """Guess as often as the limit of a name and address allows, at the addresses that the format gives; return which
+    guesses were accepted."""
+    accepted = []
+    for number in range(360):
+        request = RequestFactory().post(LOG_IN, REMOTE_ADDR=address.format(number % 100))
+        try:
+            attempts.require_attempts_left(request, name)
+        except problems.RateLimited:
+            accepted.append(False)
+        else:
+            attempts.record_failure(request, name)
+            accepted.append(True)
+        clock.now += 10
+    return accepted
+
+
+@pytest.mark.parametrize("network", [OFFICE, "2001:db8:77::1", "2001:db8:77:{}::1"])
+def test_guesses_from_one_network_do_not_lock_the_owner_out_elsewhere(
+    hashes: type[CountingHasher], ann: User, limit_clock: Clock, network: str
+) -> None:
+    assert 20 <= sum(guesses_in_an_hour(ann.username, network, limit_clock)) < 40, "a fifth, and what refills"
+    assert post(LOG_IN, ann.username, PASSWORD, address=network.format(1)).status_code == 429
+    for address in (ELSEWHERE, "203.0.113.10", "2001:db8:78::1"):
+        assert post(LOG_IN, ann.username, PASSWORD, address=address).status_code == 302
+        assert post(TOKEN, ann.username, PASSWORD, address=address).status_code == 200
+
+
+def test_a_networks_part_is_the_same_for_known_and_unknown_names(
+    hashes: type[CountingHasher], ann: User, limit_clock: Clock
+) -> None:
+    """Also in a network in which the account has logged in."""
+    assert post(LOG_IN, ann.username, PASSWORD).status_code == 302
+    known, unknown = (guesses_in_an_hour(name, OFFICE, limit_clock) for name in (ann.username, "bob@example.org"))
+    assert known == unknown
+    assert False in known
+
+
+def test_clients_without_an_address_share_no_networks_part(limit_clock: Clock) -> None:
+    assert sum(guesses_in_an_hour("ann@example.org", "", limit_clock)) > 100
 
 
 def test_two_processes_share_the_limit_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -157,6 +157,31 @@ def test_an_ipv6_48_has_eight_times_the_limits_of_an_address_where_passwords_are
     assert attempts("password", "2001:db8:2::1", "name") is None
 
 
+def test_a_network_has_a_fifth_of_a_names_attempts_in_all_processes() -> None:
+    """Attempts alternate between two processes, which share their counts after each: together they allow one more."""
+    clock = Clock()
+    processes = [Limits(settings.RATE_LIMITS, time=clock) for _ in range(2)]
+    sharings = [Sharing(limits.buckets, clock) for limits in processes]
+
+    def allowed(count: int) -> int:
+        found = 0
+        for number in range(count):
+            limits, sharing = processes[number % 2], sharings[number % 2]
+            if limits.attempt_wait("account-network", "", "ann 203.0.113.9") is None:
+                found += limits.record_attempt("account-network", "", "ann 203.0.113.9")
+            sharing.share()
+        return found
+
+    _, (rate, burst) = settings.RATE_LIMITS["account"]
+    assert burst / 5 <= allowed(60) <= burst / 5 + 1
+    assert not processes[0].record_attempt("account-network", "", "ann 203.0.113.9"), "it says that it has no room"
+    other = Limits({"account": (None, (rate, burst))}, time=clock)
+    assert sum(other.record_attempt("account-network", "", "ann") for _ in range(60)) == burst / 5
+    clock.now += 10 * 5 / rate
+    assert sum(other.record_attempt("account-network", "", "ann") for _ in range(60)) == 10
+    assert Limits({"account": (None, None)}).attempt_wait("account-network", "", "ann") is None
+
+
 def test_exempt_and_unlimited_requests_are_never_refused() -> None:
     exempt = [ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1")]
     strict = Limits({"poll": ((1.0, 1), (1.0, 1))}, exempt, time=Clock())

@@ -1,9 +1,11 @@
 """Limits of failed attempts to guess a password or a one-time code: per account and address, per address, per account.
 
 Only failures count, so that hundreds of buyers behind one address can log in. The limit per account counts failures
-from all addresses. It does not apply to a browser or from a network in which this account has logged in before, so that
-an attacker elsewhere cannot lock out the account's owner; nor does the limit per address to such a browser, so that
-others behind the same address cannot. All processes share the counts (`apps.kernel.rate_limits`).
+from all addresses. The failures of one network may use a fifth of it, and further ones are refused there, so that an
+attacker at one network does not lock out the account's owner elsewhere. The limit per account does not apply to a
+browser or from a network in which this account has logged in before; the fifth of a network and the limit per address
+do not apply to such a browser, so that others behind the same address cannot lock it out. All processes share the
+counts (`apps.kernel.rate_limits`).
 """
 
 from datetime import timedelta
@@ -26,9 +28,12 @@ def require_attempts_left(request: HttpRequest, name: str) -> None:
     """Raise RateLimited if no failed attempt is left for this account name from this address."""
     wait = rate_limits.attempt_wait("password", *_subjects(request, name))
     if wait is None and not _is_known_browser(request, name):
-        wait = rate_limits.attempt_wait("account", "", _digest(name))
-        if wait is not None and security_log.has_logged_in_from(request, name):
-            wait = None
+        # A network in which the account has logged in is no exception: the answers would tell known names apart.
+        wait = rate_limits.attempt_wait("account-network", "", _name_and_network(request, name))
+        if wait is None:
+            wait = rate_limits.attempt_wait("account", "", _digest(name))
+            if wait is not None and security_log.has_logged_in_from(request, name):
+                wait = None
     if wait is not None:
         raise problems.RateLimited(wait)
 
@@ -36,7 +41,9 @@ def require_attempts_left(request: HttpRequest, name: str) -> None:
 def record_failure(request: HttpRequest, name: str) -> None:
     """Count a wrong password or code."""
     rate_limits.record_attempt("password", *_subjects(request, name))
-    if not _is_known_browser(request, name):
+    if not _is_known_browser(request, name) and rate_limits.record_attempt(
+        "account-network", "", _name_and_network(request, name)
+    ):
         rate_limits.record_attempt("account", "", _digest(name))
 
 
@@ -71,6 +78,12 @@ def _subjects(request: HttpRequest, name: str) -> tuple[str, str]:
     if _is_known_browser(request, name):
         return "", f"known {_digest(name)} {rate_limits.site_of(network) or network}"
     return address, f"{_digest(name)} {network}"
+
+
+def _name_and_network(request: HttpRequest, name: str) -> str:
+    """Return the name with the IPv4 address or the IPv6 /48; an empty string, which has no limit, if it is unknown."""
+    network = rate_limits.network_of(client_address.address_from_environ(request.META))
+    return network and f"{_digest(name)} {rate_limits.site_of(network) or network}"
 
 
 def _digest(name: str) -> str:

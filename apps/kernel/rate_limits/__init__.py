@@ -10,9 +10,10 @@ identifies the client, preferably verified: the id of a queue entry or an accoun
 64 characters count, which in a signed token are the signature.
 
     rate_limits.attempt_wait(kind, address, token) -> float | None    kind: "password", "account" or "code"
-    rate_limits.record_attempt(kind, address, token)
+    rate_limits.record_attempt(kind, address, token) -> bool
 
-limit failed attempts: the first returns the wait if no attempt is left, the second counts a failure.
+limit failed attempts: the first returns the wait if no attempt is left, the second counts a failure, and returns
+whether there was room for it. The kind "account-network" is a fifth of "account", for a token with its network.
 
 A request is counted once: code that checks an ASGI request and then passes it on sets `scope[rate_limits.COUNTED]` to
 True, so it is not checked again before the site, and the site does not check forwarded requests (`client_address`).

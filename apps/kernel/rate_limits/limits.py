@@ -16,7 +16,11 @@ KINDS = (
     "join", "poll", "read", "hold", "offer", "log-in", "password", "account", "mail", "page", "document", "write",
     "code", "feed", "webhook", "view", "search",
 )  # fmt: skip
-ATTEMPT_KINDS = frozenset(("password", "account", "webhook"))
+NETWORK_PARTS = {"account-network": "account"}
+"""Kinds that are a part of another one's token limit. They limit a token with its network, so that one network cannot
+use up the whole."""
+NETWORK_PART = 1 / 5
+ATTEMPT_KINDS = frozenset(("password", "account", "webhook", *NETWORK_PARTS))
 """Limits of failed attempts. They protect accounts, so they apply to exempt networks too, and every count is shared."""
 SITE_KINDS = frozenset(("log-in", "password", "mail", "webhook"))
 """Limits that an IPv6 /48 has too, SITE_FACTOR times as high as an address's: one customer often has a whole /48, with
@@ -49,7 +53,7 @@ class Limits:
         self._subjects: dict[str, str] = {}
         self._by_kind = {
             kind: (of_address and _buckets(kind)(*of_address), of_token and _buckets(kind)(*of_token))
-            for kind, (of_address, of_token) in rates.items()
+            for kind, (of_address, of_token) in {**rates, **_network_parts(rates)}.items()
         }
         self._of_site = {
             kind: _buckets(kind)(of_address[0] * SITE_FACTOR, of_address[1] * SITE_FACTOR)
@@ -87,11 +91,11 @@ class Limits:
                 return self._refuse(kind, by, buckets, subject, now)
         return None
 
-    def record_attempt(self, kind: str, address: str, token: str) -> None:
-        """Count a failed attempt of this address and this token."""
+    def record_attempt(self, kind: str, address: str, token: str) -> bool:
+        """Count a failed attempt of this address and this token; return whether there was room for it."""
         now = self.time()
-        for _, buckets, subject in self._attempt_buckets(kind, address, token):
-            buckets.take(subject, now)
+        counted = [one.take(subject, now) for _, one, subject in self._attempt_buckets(kind, address, token)]
+        return all(counted)
 
     def _attempt_buckets(self, kind: str, address: str, token: str) -> Iterator[tuple[str, Buckets, str]]:
         of_address, of_token = self._by_kind[kind]
@@ -138,6 +142,14 @@ class Limits:
             self._subjects = {}
         self._subjects[address[:TOKEN_LENGTH_MAX]] = subject
         return subject
+
+
+def _network_parts(rates: Mapping[str, tuple[Rate | None, Rate | None]]) -> dict[str, tuple[None, Rate | None]]:
+    parts: dict[str, tuple[None, Rate | None]] = {}
+    for kind, whole in NETWORK_PARTS.items():
+        _, of_token = rates.get(whole, (None, None))
+        parts[kind] = None, of_token and (of_token[0] * NETWORK_PART, max(1, int(of_token[1] * NETWORK_PART)))
+    return parts
 
 
 def _buckets(kind: str) -> type[Buckets]:
