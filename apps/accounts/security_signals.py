@@ -58,11 +58,16 @@ def _on_password_reset(request: HttpRequest, user: Any, **kwargs: Any) -> None:
     record(request, Kind.PASSWORD_RESET, user)
 
 
-def _on_email_change(request: HttpRequest, user: Any, to_email_address: Any, **kwargs: Any) -> None:
+def _on_email_change(
+    request: HttpRequest, user: Any, from_email_address: Any, to_email_address: Any, **kwargs: Any
+) -> None:
+    """Record the change, and notify both addresses: allauth would do so when the former one is deleted already."""
     record(request, Kind.EMAIL_CHANGED, user, detail=to_email_address.email)
-    # allauth notifies the former address.
     address = client_address.address_from_environ(request.META)
     mail.schedule("email_added", to_email_address.email, {"user": user}, address)
+    if from_email_address is not None:
+        was_confirmed = from_email_address.verified
+        mail.schedule("email_changed", from_email_address.email, {}, address, is_confirmed=was_confirmed)
 
 
 def _on_second_factor_added(request: HttpRequest, user: Any, authenticator: Authenticator, **kwargs: Any) -> None:

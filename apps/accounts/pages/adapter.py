@@ -131,8 +131,10 @@ class AccountAdapter(DefaultAccountAdapter):
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
         """Schedule the mail, unless this recipient or address has been sent too many: then nothing is sent."""
-        address = client_address.address_from_environ(allauth_context.request.META)
-        mail.schedule(template_prefix.rpartition("/")[2], email, context, address)
+        name = template_prefix.rpartition("/")[2]
+        if name == "email_changed":
+            return  # Sent at the signal (`security_signals`), which knows whether the former address was confirmed.
+        mail.schedule(name, email, context, client_address.address_from_environ(allauth_context.request.META))
 
     def add_message(
         self,

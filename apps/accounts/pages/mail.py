@@ -27,8 +27,9 @@ from apps.kernel.rate_limits import mail_caps
 SEND_MAIL = "accounts.send_mail"
 SENDING_MAX = 2
 """Mails that a process sends at once: strangers can cause them."""
-NETWORK_SHARE, LINKLESS_SHARE = 1 / 3, 1 / 5
-"""Of the cap of one mailbox: what requests of one network may use, and what mails without a link of an account may."""
+NETWORK_SHARE, LINKLESS_SHARE, NOTICE_SHARE = 1 / 3, 1 / 5, 1 / 3
+"""Of the cap of one mailbox: what requests of one network may use, what mails without a link of an account may, and
+what each kind of notice may."""
 
 _CHANGE = "security_change"
 _MAILS = {
@@ -66,23 +67,24 @@ _DROPPED = "is_dropped"
 """Of a message's body: its mail is not sent."""
 
 
-def schedule(name: str, email: str, context: dict[str, Any], address: str) -> None:
+def schedule(name: str, email: str, context: dict[str, Any], address: str, *, is_confirmed: bool | None = None) -> None:
     """Schedule the mail for the recipient, at the request of a client with this address. A mail beyond a cap of the
-    recipient or of the address is dropped.
+    recipient is dropped, and so is one beyond a cap of the address, unless it is a notice of a change. `is_confirmed`
+    says whether the recipient had confirmed the address, if the account has it no longer.
 
     PostgreSQL counts the mails of a mailbox, for all processes. A flood of mails that a stranger can cause suppresses
-    no notice of a stolen account, since notices are counted apart; and none of the links that its owner asks for: mails
-    without a link have a small cap of their own, and one network may use only a part of the cap.
+    no notice of a stolen account, since notices are counted apart, for all networks; and none of the links that
+    its owner asks for: mails without a link have a small cap of their own, and one network may use only a part of the
+    cap.
 
-    What the network has used decides alone whether a message is written, so the work is the same with and without an
-    account, although the caps of their mails differ.
+    What the network has used decides alone whether a message with a link is written, so the work is the same with and
+    without an account, although the caps of their mails differ.
     """
     if name not in _MAILS:
         return
     is_notice, origin = bool(_MAILS[name][2]), mail_caps.origin_of(address)
     # Only the last characters of a token count: the network belongs to the end.
-    token = f"account notice {email}" if is_notice else f"{email} {origin}"
-    if rate_limits.check_request("mail", address, token) is not None:
+    if not is_notice and rate_limits.check_request("mail", address, f"{email} {origin}") is not None:
         return
     user = context.get("user")
     body = {"mail": name, "email": email, "user": user.pk if isinstance(user, User) else None}
@@ -93,14 +95,29 @@ def schedule(name: str, email: str, context: dict[str, Any], address: str) -> No
             has_share = not is_notice and rate_limits.subject(address) != ""  # Exempt networks have no limit.
             if has_share and not mail_caps.take_mail("account mail", email, rate, NETWORK_SHARE, origin=origin):
                 return
-            if not _take_of_mailbox(name, email, rate):
+            has_room = _take_notice(name, email, rate, is_confirmed) if is_notice else _take_mail(name, email, rate)
+            if not has_room:
                 body[_DROPPED] = True
         outbox.publish(SEND_MAIL, email, body)
 
 
-def _take_of_mailbox(name: str, email: str, rate: tuple[float, int]) -> bool:
-    if _MAILS[name][2]:
-        return mail_caps.take_mail("account notice", email, rate)
+def has_confirmed(email: str) -> bool:
+    """Return whether the account with this address has confirmed it, or was created by an administrator. An address
+    that another account has yet to confirm does not count."""
+    own = EmailAddress.objects.filter(email=email, user__email=email).values_list("verified", flat=True)
+    return not own or any(own)
+
+
+def _take_notice(name: str, email: str, rate: tuple[float, int], is_confirmed: bool | None) -> bool:
+    """Count each kind of notice apart, so that a thief of an account who first causes many of one kind suppresses none
+    of another. Strangers can sign up with spellings of a mailbox: what they cause without confirming them has one
+    count for all kinds, and suppresses no notice to an address that is confirmed."""
+    if has_confirmed(email) if is_confirmed is None else is_confirmed:
+        return mail_caps.take_mail(f"account notice {name}", email, rate, NOTICE_SHARE)
+    return mail_caps.take_mail("account notice", email, rate)
+
+
+def _take_mail(name: str, email: str, rate: tuple[float, int]) -> bool:
     if name in _LINKLESS:
         return mail_caps.take_mail("account mail without link", email, rate, LINKLESS_SHARE)
     return mail_caps.take_mail("account mail", email, rate)

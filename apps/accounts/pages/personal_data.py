@@ -67,11 +67,12 @@ def erase(request: HttpRequest) -> HttpResponse:
     kept = source.find_kept(user.pk)
     form = EraseForm(request.POST or None)
     if request.method == "POST" and not needed and form.is_valid():
-        email = user.email
+        email, is_confirmed = user.email, mail.has_confirmed(user.email)
         erasure = source.erase(user.pk)
         needed = [*erasure.needed]
         if not needed:
-            _send_mail(request, "account_erased" if erasure.is_complete else "account_closed", email, {})
+            name = "account_erased" if erasure.is_complete else "account_closed"
+            _send_mail(request, name, email, {}, is_confirmed=is_confirmed)
             user.refresh_from_db()
             logout(request)
             response = render(request, "accounts/erased.html", {"kept": kept, "is_complete": erasure.is_complete})
@@ -81,6 +82,9 @@ def erase(request: HttpRequest) -> HttpResponse:
     return render(request, "accounts/erase.html", {"form": form, "needed": needed, "kept": kept}, status=status)
 
 
-def _send_mail(request: HttpRequest, name: str, email: str, context: dict[str, object]) -> None:
+def _send_mail(
+    request: HttpRequest, name: str, email: str, context: dict[str, object], *, is_confirmed: bool | None = None
+) -> None:
     if email:
-        mail.schedule(name, email, context, client_address.address_from_environ(request.META))
+        address = client_address.address_from_environ(request.META)
+        mail.schedule(name, email, context, address, is_confirmed=is_confirmed)
