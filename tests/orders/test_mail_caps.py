@@ -10,6 +10,7 @@ from django.db import connection, transaction
 
 from apps.events import facade as events
 from apps.kernel import clock
+from apps.kernel.mail.new_domains import sender_of
 from apps.kernel.models import MailCount
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
@@ -74,6 +75,8 @@ def test_a_cap_delays_mails_and_neither_orders_nor_other_addresses(concert: even
     waiting = OutboxMessage.objects.filter(topic=topics.SEND_TICKETS, done_at=None)
     assert waiting.count() == 4
     assert {message.attempts for message in waiting} == {0}, "a delay is no failed attempt"
+    origins = {sender_of(message).origin for message in waiting}  # type: ignore[arg-type]
+    assert origins == {f"organizer {concert.organizer_id}/event {concert.id}"}
     seconds = [(message.available_at - clock.now()).total_seconds() for message in waiting]
     assert all(3_000 < one <= 3_600 for one in seconds)
     let_pass(1.1)

@@ -2,7 +2,8 @@
 
 A mail that may not be sent yet asks again a few seconds later. Of those that wait, first attempts go before repeats,
 and of these the one whose origin has had no turn for the longest time. So a client with mails to many domains that do
-not answer delays another client by one such mail, not by all of them.
+not answer delays another client by one such mail, not by all of them. Of mails with tickets, which anyone can cause who
+pays for them, the origins are the organizer and then the event: those for one event delay others by one.
 """
 
 from collections import Counter
@@ -18,7 +19,8 @@ WAITING_SECONDS_MAX = 15.0
 """A mail that has not asked for this long waits no longer: another process may have sent it."""
 KEPT_MAX = 1_000
 ORIGIN_FIELD = "origin"
-"""Of a message's body: a digest of the network whose client asked for the mail (`mail_caps.origin_of`), if known."""
+"""Of a message's body: a digest of the network whose client asked for the mail (`mail_caps.origin_of`), or what the
+mail is about: a larger group of mails, then a slash and one of its parts."""
 _Key = TypeVar("_Key")
 _stranger_topics: set[str] = set()
 
@@ -51,7 +53,7 @@ class Turns:
         self._asked_at: dict[Sender, float] = {}
         """When the senders that wait asked last."""
         self._began_at: dict[tuple[str, str], float] = {}
-        """When the latest turn of a topic and origin began."""
+        """When the latest turn of a topic and origin began, and of a larger group."""
 
     def require(self, sender: Sender, now: float) -> None:
         """Raise outbox.RetryLater unless it is the turn of this sender."""
@@ -68,7 +70,8 @@ class Turns:
 
     def begin(self, sender: Sender, now: float) -> None:
         self._asked_at.pop(sender, None)
-        _keep(self._began_at, (sender.topic, sender.origin), now)
+        for group in _groups_of(sender.origin):
+            _keep(self._began_at, (sender.topic, group), now)
         if sender.topic in _stranger_topics:
             self._topics.add(sender.topic)
         else:
@@ -87,8 +90,15 @@ class Turns:
             for other, asked_at in self._asked_at.items()
         )
 
-    def _rank(self, sender: Sender) -> tuple[bool, float]:
-        return sender.is_repeat, self._began_at.get((sender.topic, sender.origin), float("-inf"))
+    def _rank(self, sender: Sender) -> tuple[float, ...]:
+        began = (self._began_at.get((sender.topic, group), float("-inf")) for group in _groups_of(sender.origin))
+        return (sender.is_repeat, *began)
+
+
+def _groups_of(origin: str) -> tuple[str, ...]:
+    """Return the larger group of this origin, if any, and the origin."""
+    group, slash, _ = origin.partition("/")
+    return (group, origin) if slash else (origin,)
 
 
 def _keep(times: dict[_Key, float], key: _Key, at: float) -> None:

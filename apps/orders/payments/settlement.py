@@ -13,6 +13,7 @@ from django.db import transaction
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import transactions
+from apps.kernel.mail import new_domains
 from apps.kernel.outbox import facade as outbox
 from apps.orders import lines, topics
 from apps.orders.invoices import invoices
@@ -243,11 +244,13 @@ def issue_tickets(sales: Sequence[tuple[Order, reservations.ReservationView]], n
     transactions.require_transaction()
     ticket_issuance.issue(sales, now)
     outgoing = []
-    for order, _ in sales:
+    for order, view in sales:
         if order.total_minor:
             outgoing.append(invoices.invoice_message(order))
         topic = topics.SEND_TICKETS if order.total_minor else topics.SEND_FREE_TICKETS
-        outgoing.append(outbox.NewMessage(topic, str(order.pk), {"order": str(order.pk)}))
+        origin = f"organizer {view.event.organizer_id}/event {view.event_id}"
+        body = {"order": str(order.pk), new_domains.ORIGIN_FIELD: origin}
+        outgoing.append(outbox.NewMessage(topic, str(order.pk), body))
     outbox.publish_all(outgoing)
     messages.publish_messages([order for order, _ in sales], messages.Kind.ORDER_CONFIRMED)
 

@@ -222,6 +222,27 @@ def test_one_client_delays_the_mails_of_others_to_new_domains_by_one_mail_only()
     assert not mails.send("dead-1.org", sender=many)
 
 
+def test_mails_of_one_organizer_or_event_delay_those_of_others_by_one_mail_only() -> None:
+    """The first sends many, for two events."""
+    first, second, other = (Sender("tickets", f"organizer {of}") for of in ("1/event 1", "1/event 2", "2/event 3"))
+    turns = new_domains.Turns()
+    for now in range(new_domains.OTHERS_MAX):
+        turns.begin(first, now)
+    for waiting in (first, second, other):
+        with pytest.raises(outbox.RetryLater):
+            turns.require(waiting, 10.0)
+    turns.end(first)
+    for waiting in (first, second):
+        with pytest.raises(outbox.RetryLater):
+            turns.require(waiting, 11.0)
+    turns.require(other, 11.0)
+    turns.begin(other, 11.0)
+    turns.end(other)
+    with pytest.raises(outbox.RetryLater):
+        turns.require(first, 12.0)
+    turns.require(second, 12.0)
+
+
 def test_first_attempts_go_before_repeats() -> None:
     mails, topic = Mails(), topics.SEND_ORDER_LIST
     first, repeat = Sender(topic, "many"), Sender(topic, "other", is_repeat=True)
