@@ -13,6 +13,7 @@ from django.urls import path, reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from apps.events import registries
 from apps.events.admin_pages.forms import (
     CategoryForm,
     EventForm,
@@ -314,6 +315,13 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
             return found
         lock_event(found.pk)
         return super().get_object(request, object_id, from_field)
+
+    def save_model(self, request: HttpRequest, obj: Event, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        if change and "organizer" in form.changed_data:
+            for listener in registries.organizer_listeners():
+                if ended := listener(obj.pk, f"staff:{request.user.pk}"):
+                    messages.warning(request, ended)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Event | None = None) -> tuple[str, ...]:
         # A member cannot give an event to another organizer, or take one.

@@ -1,4 +1,5 @@
-"""Registries that the apps above fill: listeners of publication, and providers of availability and refund terms."""
+"""Registries that the apps above fill: listeners of publication and of changes of the organizer, and providers of
+availability and refund terms."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,20 @@ def on_publish(listener: Callable[[int], None]) -> None:
 
 def publish_listeners() -> Sequence[Callable[[int], None]]:
     return tuple(_publish_listeners)
+
+
+_organizer_listeners: list[Callable[[int, str], str]] = []
+
+
+def on_organizer_change(listener: Callable[[int, str], str]) -> None:
+    """Register `listener(event_id, who)`, which runs inside the transaction in which `who` gives the event to another
+    organizer. It returns a sentence for that member of staff, empty if it had nothing to do."""
+    if listener not in _organizer_listeners:
+        _organizer_listeners.append(listener)
+
+
+def organizer_listeners() -> Sequence[Callable[[int, str], str]]:
+    return tuple(_organizer_listeners)
 
 
 @dataclass(frozen=True, slots=True)

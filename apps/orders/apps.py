@@ -24,7 +24,7 @@ class OrdersConfig(AppConfig):
         from apps.orders.returns import policies, refund_terms
         from apps.orders.schedule import event_change
         from apps.orders.scheduled_tasks import kinds
-        from apps.orders.webhooks import feed
+        from apps.orders.webhooks import event_access, feed
         from apps.reservations import facade as reservations
 
         import_module("apps.orders.payments.providers.checks")
@@ -42,6 +42,7 @@ class OrdersConfig(AppConfig):
             new_domains.register_stranger_topic(topic)
         events.provide_return_policies(policies.EventReturnPolicies())
         events.on_check_draft(draft_check.check_draft)
+        events.on_organizer_change(event_access.end_access)
         events.provide_change_part(event_change.OrderChange())
         events.provide_refund_terms(refund_terms.describe_refunds)
         invariants.register()
