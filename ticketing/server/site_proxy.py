@@ -9,7 +9,7 @@ import asyncio
 import json
 import os
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from time import monotonic
 from urllib.parse import quote_from_bytes
@@ -154,21 +154,25 @@ class Forwarder:
         """Return the response to a request for this path that has nothing of the client's request but its scheme; None
         if it is larger than `bytes_max`. Call it in a `render_slot`. Raises Busy."""
         headers = _shared_request_headers(scope, host, language)
+        url = URL(self._origin + path, encoded=True)
         try:
-            async with self._open().request(
-                "GET", URL(self._origin + path, encoded=True), headers=headers, allow_redirects=False
-            ) as answer:
-                self._static_files.note_response(scope, answer.status)
-                parts, size = [], 0
-                async for chunk in answer.content.iter_any():
-                    parts.append(chunk)
-                    size += len(chunk)
-                    if size > bytes_max:
-                        answer.close()
-                        return None
+            for pause, session in self._attempts():
+                await asyncio.sleep(pause)
+                async with session.request("GET", url, headers=headers, allow_redirects=False) as answer:
+                    if site_turns.SATURATED_HEADER in answer.headers:
+                        continue
+                    self._static_files.note_response(scope, answer.status)
+                    parts, size = [], 0
+                    async for chunk in answer.content.iter_any():
+                        parts.append(chunk)
+                        size += len(chunk)
+                        if size > bytes_max:
+                            answer.close()
+                            return None
+                return SiteResponse(answer.status, _response_headers(list(answer.raw_headers)), b"".join(parts))
         except aiohttp.ClientError:
             raise Busy("The site cannot take this now.", retry_after_seconds=RETRY_AFTER_SECONDS) from None
-        return SiteResponse(answer.status, _response_headers(list(answer.raw_headers)), b"".join(parts))
+        raise Busy("Too many requests of your address are waiting.")
 
     async def close(self) -> None:
         """Close the connections to the site."""
@@ -243,16 +247,20 @@ class Forwarder:
         end_turn = None if turn is None else turn.end
         # A file is sent once.
         repeated = site_turns.SATURATED_HEADER if content is None or isinstance(content, bytes) else ""
-        until, pause = monotonic() + WAIT_SECONDS_MAX, SATURATED_REPEAT_SECONDS
-        session = self._open()
-        while not await self._request(
-            scope, body, content, send, end_turn=end_turn, repeated=repeated, session=session
-        ):
-            if monotonic() > until:
-                raise Busy("Too many requests of your address are waiting.")
+        for pause, session in self._attempts():
             await asyncio.sleep(pause)
+            if await self._request(scope, body, content, send, end_turn=end_turn, repeated=repeated, session=session):
+                return
+        raise Busy("Too many requests of your address are waiting.")
+
+    def _attempts(self) -> Iterator[tuple[float, aiohttp.ClientSession]]:
+        """Yield, for WAIT_SECONDS_MAX, the seconds before each attempt and its session: a new connection for each
+        repetition, since a kept one would reach the same process."""
+        yield 0.0, self._open()
+        until, pause = monotonic() + WAIT_SECONDS_MAX, SATURATED_REPEAT_SECONDS
+        while monotonic() < until:
+            yield pause, self._open_fresh()
             pause = min(2 * pause, SATURATED_REPEAT_SECONDS_MAX)
-            session = self._open_fresh()  # A kept connection would reach the same process.
 
     async def _request_in_turn(self, scope: Scope, body: RequestBody, content: Content, send: Send) -> None:
         """Forward a password check in its turn, and repeat it while the site is hashing too many passwords."""
@@ -393,7 +401,7 @@ def _request_headers(
         # A site that responds before it has read such a body closes the connection, so it must not be reused.
         kept.append((b"connection", b"close"))
     if may_repeat:
-        kept.append((site_turns.REPEATS_HEADER.lower().encode(), b"yes"))
+        kept.append((site_turns.REPEATS_HEADER.lower().encode(), b""))
     given = next((value for name, value in headers if name == b"x-request-id"), b"")
     is_name = log_context.REQUEST_ID.fullmatch(given.decode("latin-1"))
     kept.append((b"x-request-id", given if is_name else uuid.uuid4().hex.encode()))
@@ -406,7 +414,8 @@ def _request_headers(
 
 
 def _shared_request_headers(scope: Scope, host: str, language: str) -> list[tuple[str, str]]:
-    """Return the headers of a request for a page that all visitors share: none of them is the client's."""
+    """Return the headers of a request for a page that all visitors share: none of them is the client's, except that it
+    is counted for this client (`site_turns`)."""
     headers = [
         ("host", host),
         ("accept", "*/*"),
@@ -415,6 +424,7 @@ def _shared_request_headers(scope: Scope, host: str, language: str) -> list[tupl
         ("x-forwarded-proto", client_address.scheme_from_scope(scope)),
         ("x-forwarded-host", host),
         (client_address.FORWARDED_BY_HEADER, client_address.forward_token()),
+        (site_turns.REPEATS_HEADER.lower(), client_address.address_from_scope(scope)),
     ]
     return [*headers, ("accept-language", language)] if language else headers
 

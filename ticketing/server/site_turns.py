@@ -31,7 +31,8 @@ EXPORT_SECONDS_MAX = 5
 SITE_FACTOR = 2
 """The turns of an IPv6 /48, in those of one of its addresses."""
 REPEATS_HEADER = "X-Fairgate-Repeats"
-"""Set by `web` on a request that it repeats if it is refused."""
+"""Set by `web` on a request that it repeats if it is refused. Its value is the address of the client that asked for a
+page that is rendered for all visitors, whose request has nothing else of this client; otherwise it is empty."""
 SATURATED_HEADER = "X-Fairgate-Saturated"
 """Set on the refusal."""
 _REPEATS = "HTTP_" + REPEATS_HEADER.upper().replace("-", "_")
@@ -113,6 +114,8 @@ def leave_a_thread(application: Application, threads: int) -> Application:
 
     def respond(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         address = client_address.address_from_environ(environ)
+        if not address and client_address.is_forwarded_by_fastpath(environ):
+            address = environ.get(_REPEATS, "")
         subject = limits.subject(address)
         client = limits.site_of(subject) or subject
         if not client or threads == 1:

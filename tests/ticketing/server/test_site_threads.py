@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from apps.kernel.http import client_address
+from apps.kernel.http.problems import Busy
 from apps.kernel.rate_limits import address_caps
 from tests.ticketing.server.test_password_queue import send
 from tests.ticketing.server.test_site_proxy import server_in_front_of
 from ticketing.server import site_proxy
+from ticketing.server.site_proxy import Forwarder
 from ticketing.server.site_turns import leave_a_thread
 
 WAIT_SECONDS_MAX = 10
@@ -35,14 +37,14 @@ class Process:
         start_response("200 OK", [])
         return [b"page"]
 
-    def begin(self, address: str, path: str = PAGE, *, repeats: bool = True) -> "Future[str]":
+    def begin(self, address: str, path: str = PAGE, *, repeats: bool = True, shared_for: str = "") -> "Future[str]":
         """Send a request; the future has the status of its response."""
         environ = {
             "PATH_INFO": path,
             "REMOTE_ADDR": "127.0.0.1",
-            "HTTP_X_FORWARDED_FOR": address,
+            **({"HTTP_X_FORWARDED_FOR": address} if address else {}),
             "HTTP_X_FAIRGATE_LANE": client_address.forward_token(),
-            **({"HTTP_X_FAIRGATE_REPEATS": "yes"} if repeats else {}),
+            **({"HTTP_X_FAIRGATE_REPEATS": shared_for} if repeats else {}),
         }
         statuses: list[str] = []
 
@@ -52,9 +54,9 @@ class Process:
 
         return self._pool.submit(respond)
 
-    def begun(self, address: str, path: str = PAGE, *, repeats: bool = True) -> "Future[str]":
+    def begun(self, address: str, path: str = PAGE, *, repeats: bool = True, shared_for: str = "") -> "Future[str]":
         """Send a request that occupies a thread from now on."""
-        request = self.begin(address, path, repeats=repeats)
+        request = self.begin(address, path, repeats=repeats, shared_for=shared_for)
         assert self.reached.acquire(timeout=WAIT_SECONDS_MAX)
         return request
 
@@ -83,6 +85,13 @@ def test_the_last_thread_is_left_to_others(process: Process, pair: tuple[str, st
     assert not is_refused(first)
     assert not is_refused(other)
     assert not is_refused(process.begin(pair[1])), "the first one has ended"
+
+
+def test_a_page_for_all_visitors_is_counted_for_the_client_that_asked(process: Process) -> None:
+    process.begun("", shared_for=BUSY)
+    assert is_refused(process.begin("", shared_for=BUSY))
+    assert is_refused(process.begin(BUSY))
+    process.begun("", shared_for=OTHER)
 
 
 def test_a_request_that_is_not_repeated_is_not_refused(process: Process) -> None:
@@ -157,7 +166,7 @@ def test_a_request_to_a_saturated_process_is_repeated_over_other_connections() -
         response = send(port, "GET", PAGE)
     assert response.status == 200
     assert response.headers["X-Fairgate-Saturated"] is None
-    assert site.headers == ["yes"] * 4
+    assert site.headers == [""] * 4
     assert len(set(site.connections)) == 4
 
 
@@ -168,3 +177,19 @@ def test_a_request_that_is_always_refused_gets_a_refusal(monkeypatch: pytest.Mon
     assert response.status == 503
     assert response.headers["Retry-After"] is not None
     assert response.headers["X-Fairgate-Saturated"] is None
+
+
+async def test_a_page_for_all_visitors_is_requested_over_other_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    scope = {"type": "http", "method": "GET", "path": "/", "scheme": "http", "client": (BUSY, 1), "headers": []}
+    with SaturatedSite(refusals=2) as site:
+        forwarder = Forwarder("127.0.0.1", site.server.server_port)
+        response = await forwarder.fetch(scope, "/", "testserver", "en", 1_000)
+        assert response is not None
+        assert response.status == 200
+        assert site.headers == [BUSY] * 3
+        assert len(set(site.connections)) == 3
+        site.connections.clear()
+        monkeypatch.setattr(site_proxy, "WAIT_SECONDS_MAX", 0.0)
+        with pytest.raises(Busy):
+            await forwarder.fetch(scope, "/", "testserver", "en", 1_000)
+        await forwarder.close()
