@@ -25,6 +25,7 @@ from apps.kernel.http import client_address
 from apps.kernel.http.problems import Busy
 from apps.kernel.rate_limits import limits
 from apps.kernel.rate_limits.address_caps import factor_of
+from ticketing.startup import Application
 
 WAIT_SECONDS_MAX = 5
 EXPORT_SECONDS_MAX = 5
@@ -43,9 +44,6 @@ def share_of_threads(threads: int, processes: int) -> int:
     """Return how many of the site's threads one of the processes of `web` lets an address occupy, so that all of them
     together leave one to others. At least one; with fewer threads than processes an address can occupy all of them."""
     return max(1, (threads - 1) // processes)
-
-
-Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class Turn:
