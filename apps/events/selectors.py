@@ -303,7 +303,7 @@ def plan_version(slug: str) -> str:
 
 class PlanDocument(NamedTuple):
     compressed: bytes
-    """With gzip: a sixth of its size."""
+    """The JSON, compressed with gzip."""
 
     @property
     def body(self) -> bytes:

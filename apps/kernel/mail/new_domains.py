@@ -2,8 +2,8 @@
 
 A mail that may not be sent yet asks again a few seconds later. Of those that wait, first attempts go before repeats,
 and of these the one whose origin has had no turn for the longest time. So a client with mails to many domains that do
-not answer delays another client by one such mail, not by all of them. Of mails with tickets, which anyone can cause who
-pays for them, the origins are the organizer and then the event: those for one event delay others by one.
+not answer delays another client by one such mail, not by all of them. The origin of a mail with tickets is its
+organizer, then its event: mails for one event delay those for another by one mail.
 """
 
 from collections import Counter
