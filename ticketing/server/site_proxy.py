@@ -23,7 +23,7 @@ from apps.kernel.fastpath.request import ClientDisconnected, Receive, Scope, Sen
 from apps.kernel.http import client_address
 from apps.kernel.http.problems import CONTENT_TYPE, Busy, Malformed, Problem, RateLimited
 from apps.kernel.observability import log_context
-from apps.kernel.page_cache.cache import SiteResponse
+from apps.kernel.page_cache.cache import Saturated, SiteResponse
 from apps.kernel.rate_limits import kinds
 from apps.kernel.rate_limits.address_caps import factor_of
 from ticketing.server import failure_limits, password_queue, site_turns
@@ -150,29 +150,38 @@ class Forwarder:
         """Send the problem as a page or as a document, as the client expects."""
         await _refuse(scope, send, problem)
 
-    async def fetch(self, scope: Scope, path: str, host: str, language: str, bytes_max: int) -> SiteResponse | None:
+    async def fetch(
+        self, scope: Scope, path: str, host: str, language: str, bytes_max: int, *, is_repeated: bool
+    ) -> SiteResponse | None:
         """Return the response to a request for this path that has nothing of the client's request but its scheme; None
-        if it is larger than `bytes_max`. Call it in a `render_slot`. Raises Busy."""
+        if it is larger than `bytes_max`. Call it in a `render_slot`. Raises Saturated if the request has reached a
+        process of the site in which its client occupies all threads but one, and Busy."""
         headers = _shared_request_headers(scope, host, language)
         url = URL(self._origin + path, encoded=True)
+        session = self._open_fresh() if is_repeated else self._open()
         try:
-            for pause, session in self._attempts():
-                await asyncio.sleep(pause)
-                async with session.request("GET", url, headers=headers, allow_redirects=False) as answer:
-                    if site_turns.SATURATED_HEADER in answer.headers:
-                        continue
-                    self._static_files.note_response(scope, answer.status)
-                    parts, size = [], 0
-                    async for chunk in answer.content.iter_any():
-                        parts.append(chunk)
-                        size += len(chunk)
-                        if size > bytes_max:
-                            answer.close()
-                            return None
-                return SiteResponse(answer.status, _response_headers(list(answer.raw_headers)), b"".join(parts))
+            async with session.request("GET", url, headers=headers, allow_redirects=False) as answer:
+                if site_turns.SATURATED_HEADER in answer.headers:
+                    raise Saturated
+                self._static_files.note_response(scope, answer.status)
+                parts, size = [], 0
+                async for chunk in answer.content.iter_any():
+                    parts.append(chunk)
+                    size += len(chunk)
+                    if size > bytes_max:
+                        answer.close()
+                        return None
         except aiohttp.ClientError:
             raise Busy("The site cannot take this now.", retry_after_seconds=RETRY_AFTER_SECONDS) from None
-        raise Busy("Too many requests of your address are waiting.")
+        return SiteResponse(answer.status, _response_headers(list(answer.raw_headers)), b"".join(parts))
+
+    def pauses(self) -> Iterator[float]:
+        """Yield, for WAIT_SECONDS_MAX, the seconds before each repetition of a request for which its client had no
+        thread of the site."""
+        until, pause = monotonic() + WAIT_SECONDS_MAX, SATURATED_REPEAT_SECONDS
+        while monotonic() < until:
+            yield pause
+            pause = min(2 * pause, SATURATED_REPEAT_SECONDS_MAX)
 
     async def close(self) -> None:
         """Close the connections to the site."""
@@ -254,13 +263,11 @@ class Forwarder:
         raise Busy("Too many requests of your address are waiting.")
 
     def _attempts(self) -> Iterator[tuple[float, aiohttp.ClientSession]]:
-        """Yield, for WAIT_SECONDS_MAX, the seconds before each attempt and its session: a new connection for each
-        repetition, since a kept one would reach the same process."""
+        """Yield the seconds before each attempt and its session: a new connection for each repetition, since a kept one
+        would reach the same process."""
         yield 0.0, self._open()
-        until, pause = monotonic() + WAIT_SECONDS_MAX, SATURATED_REPEAT_SECONDS
-        while monotonic() < until:
+        for pause in self.pauses():
             yield pause, self._open_fresh()
-            pause = min(2 * pause, SATURATED_REPEAT_SECONDS_MAX)
 
     async def _request_in_turn(self, scope: Scope, body: RequestBody, content: Content, send: Send) -> None:
         """Forward a password check in its turn, and repeat it while the site is hashing too many passwords."""

@@ -9,7 +9,8 @@ does not keep colleagues at the same address from their pages; an account gets o
 Turns of different processes of `web` may meet in one process of the site, and the requests of others that arrive there
 would wait behind them, even while another process is idle. So `leave_a_thread`, in the site, refuses a request that
 would take the last thread from others, before anything of it is read, and `web` repeats it over another connection,
-which another process may accept. Requests without REPEATS_HEADER are never refused.
+which another process may accept. A page for all visitors is meanwhile rendered for another client that asks for it
+(`apps.kernel.page_cache.cache`). Requests without REPEATS_HEADER are never refused.
 """
 
 import asyncio

@@ -17,17 +17,18 @@ How old a copy may be:
 - A request that waits gets a render that began after its arrival, unless the copy may be kept. So a page that must not
   be kept at all, because a moment is near, is still rendered for all requests at once, and is never too old for one.
 
-A render takes a slot and a turn of the first client that has both free, of those that ask for the page: a client whose
-slots are all taken does not delay the others, and many large pages that one client asks for are rendered one after the
-other.
+A render takes a slot, a turn and a thread of the site of the first client that has all three free, of those that ask
+for the page: many large pages that one client asks for are rendered one after the other, and a client that has used up
+its share neither delays the others nor has them refused. While the site refuses the render of such a client, it is
+repeated after pauses, in which those of other clients begin. At any time at most one request for a page is at the site.
 """
 
 import asyncio
 import re
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import lru_cache
 from itertools import accumulate
 from time import monotonic
@@ -82,6 +83,10 @@ class SiteResponse(NamedTuple):
     body: bytes
 
 
+class Saturated(Exception):
+    """The site has no free thread for this client. It may have one for another client."""
+
+
 class Site(Protocol):
     """The site as the cache uses it (`ticketing.server.site_proxy`)."""
 
@@ -95,9 +100,15 @@ class Site(Protocol):
         """Take a slot and a turn of the client's address while the block runs. Raises problems.Problem if it waits too
         long."""
 
-    async def fetch(self, scope: Scope, path: str, host: str, language: str, bytes_max: int) -> SiteResponse | None:
+    async def fetch(
+        self, scope: Scope, path: str, host: str, language: str, bytes_max: int, *, is_repeated: bool
+    ) -> SiteResponse | None:
         """Return the response to a request for this path that has nothing of the client's request; None if it is larger
-        than `bytes_max`. Call it in a `render_slot`. Raises problems.Problem."""
+        than `bytes_max`. Call it in a `render_slot`. Raises problems.Problem or Saturated."""
+
+    def pauses(self) -> Iterator[float]:
+        """Yield the seconds before each repetition of a request for which the client had no thread. The limit of the
+        whole time begins with the first."""
 
     async def refuse(self, scope: Scope, send: Send, problem: problems.Problem) -> None:
         """Send the problem in the form that the client expects."""
@@ -108,18 +119,6 @@ class _Key(NamedTuple):
     host: str
     is_secure: bool
     language: str
-
-
-class _Render:
-    """A render in progress, or one that waits for a slot of a client. Its result is None if the page cannot be
-    shared."""
-
-    __slots__ = ("begun", "number", "task")
-
-    def __init__(self, begun: float, number: int) -> None:
-        self.begun = begun
-        self.number = number
-        self.task: asyncio.Task[Page | None]
 
 
 class _Figures:
@@ -143,10 +142,10 @@ class PageCache:
         # The least recently sent page first.
         self._pages: OrderedDict[_Key, Page] = OrderedDict()
         self._byte_count = 0
-        self._renders: dict[_Key, _Render] = {}
-        """Those in progress."""
-        self._waiting: dict[tuple[_Key, str], _Render] = {}
-        """Those that wait for a slot of a client, by the page and the client's subject."""
+        self._renders: dict[_Key, asyncio.Task[Page | None]] = {}
+        """The requests to the site in progress. The result is None if the page cannot be shared."""
+        self._waiting: dict[tuple[_Key, str], asyncio.Task[Page | None]] = {}
+        """Each client's wait until it has the result of a render, by the page and the client's subject."""
         self._unkept: dict[_Key, float] = {}
         """Until when requests for pages that cannot be kept are passed on."""
         self._version = ""
@@ -298,57 +297,69 @@ class PageCache:
         """Return the page for a request that arrived then, from a render that is shared with others; None if it cannot
         be shared. Raises the problem of the render."""
         while True:
-            render = self._begin_render(key, scope)
             try:
-                # Shielded: the render belongs to all who wait for it.
-                page = await asyncio.shield(render.task)
+                # Shielded: the render belongs to all that wait for it.
+                page = await asyncio.shield(self._begin_render(key, scope))
+            except Saturated:
+                continue  # That ends no client's own wait, which can begin now.
             except problems.Problem:
                 page = self._find(key, monotonic())  # Perhaps another client's render was quicker.
                 if page is None:
                     raise
                 return page
-            if page is None or render.begun >= arrived_at or self._is_usable(page, arrived_at):
+            if page is None or page.begun >= arrived_at or self._is_usable(page, arrived_at):
                 return page
 
-    def _begin_render(self, key: _Key, scope: Scope) -> _Render:
-        """Return the render of this page that is in progress, or else the one that waits for a slot of this client,
-        begun now if there was none."""
+    def _begin_render(self, key: _Key, scope: Scope) -> "asyncio.Task[Page | None]":
+        """Return the request for this page that is at the site, which ends with Saturated if its client has no thread,
+        or else the task that waits until this client can send one, begun now if there was none."""
         client = rate_limits.subject(client_address.address_from_scope(scope))
-        render = self._renders.get(key) or self._waiting.get((key, client))
-        if render is None:
-            render = self._waiting[key, client] = _Render(monotonic(), self._number)
-            render.task = asyncio.create_task(self._render_in_slot(key, client, scope, render))
-            render.task.add_done_callback(_retrieve_error)
-        return render
+        task = self._renders.get(key) or self._waiting.get((key, client))
+        if task is None:
+            task = self._waiting[key, client] = asyncio.create_task(self._render_when_free(key, client, scope))
+            task.add_done_callback(_retrieve_error)
+        return task
 
-    async def _render_in_slot(self, key: _Key, client: str, scope: Scope, render: _Render) -> Page | None:
-        """Render the page once this client has a free slot and a turn, unless another client had them earlier."""
+    async def _render_when_free(self, key: _Key, client: str, scope: Scope) -> Page | None:
+        """Render the page once this client has a free slot, a turn and a thread of the site, unless another client had
+        them earlier. Raises problems.Problem."""
+        asked_at = monotonic()
+        pauses, is_repeated = self._site.pauses(), False
         try:
-            async with self._site.render_slot(scope):
-                other = self._renders.get(key)
-                if other is None:
-                    page = self._pages.get(key)
-                    if page is not None and page.begun > render.begun and self._is_usable(page, monotonic()):
-                        render.begun = page.begun
-                        return page
-                    del self._waiting[key, client]
-                    self._renders[key] = render
-                    render.begun, render.number = monotonic(), self._number
-                    try:
-                        return await self._render(key, scope, render)
-                    finally:
-                        del self._renders[key]
+            while True:
+                async with self._site.render_slot(scope):
+                    while (other := self._renders.get(key)) is None:
+                        page = self._pages.get(key)
+                        if page is not None and page.begun > asked_at and self._is_usable(page, monotonic()):
+                            return page
+                        task = self._renders[key] = asyncio.create_task(self._request(key, scope, is_repeated))
+                        task.add_done_callback(_retrieve_error)
+                        with suppress(Saturated):
+                            return await task
+                        pause = next(pauses, None)
+                        if pause is None:
+                            raise problems.Busy("Too many requests of your address are waiting.")
+                        is_repeated = True
+                        await asyncio.sleep(pause)
+                with suppress(Saturated):
+                    return await asyncio.shield(other)
         finally:
-            if self._waiting.get((key, client)) is render:
-                del self._waiting[key, client]
-        page = await asyncio.shield(other.task)
-        render.begun = other.begun
-        return page
+            del self._waiting[key, client]
 
-    async def _render(self, key: _Key, scope: Scope, render: _Render) -> Page | None:
-        """Have the site render the page; keep it if its lifetime and the version allow it."""
-        host = key.host
-        response = await self._site.fetch(scope, key.path, host, key.language, self._bytes_max // _SHARE_MAX)
+    async def _request(self, key: _Key, scope: Scope, is_repeated: bool) -> Page | None:
+        """Render the page in the only request for it. Raises problems.Problem or Saturated."""
+        try:
+            return await self._render(key, scope, is_repeated)
+        finally:
+            del self._renders[key]
+
+    async def _render(self, key: _Key, scope: Scope, is_repeated: bool) -> Page | None:
+        """Have the site render the page; keep it if its lifetime and the version allow it. Raises problems.Problem or
+        Saturated."""
+        begun, number = monotonic(), self._number
+        response = await self._site.fetch(
+            scope, key.path, key.host, key.language, self._bytes_max // _SHARE_MAX, is_repeated=is_repeated
+        )
         lifetime = None
         if response is not None:
             lifetime = read_lifetime(response.status, response.headers, varies_by_language=is_negotiated())
@@ -368,19 +379,19 @@ class PageCache:
             copies,
             response.headers,
             lifetime,
-            begun=render.begun,
-            number=render.number,
-            refresh_seconds=1.0 if self._is_just_changed(render) else REFRESH_SECONDS,
+            begun=begun,
+            number=number,
+            refresh_seconds=1.0 if self._is_just_changed(begun, number) else REFRESH_SECONDS,
             stale_seconds=STALE_SECONDS,
         )
         # A render that began before a change may have the old content.
-        is_current = page.is_immutable or render.number == self._number
+        is_current = page.is_immutable or page.number == self._number
         if is_current and page.byte_count <= self._bytes_max // _SHARE_MAX and monotonic() < page.usable_until:
             self._keep(key, page)
         return page
 
-    def _is_just_changed(self, render: _Render) -> bool:
-        return render.begun < self._replaced_at.get(render.number - 1, 0.0) + CHANGED_SECONDS
+    def _is_just_changed(self, begun: float, number: int) -> bool:
+        return begun < self._replaced_at.get(number - 1, 0.0) + CHANGED_SECONDS
 
     # --- figures --------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import gzip
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +14,14 @@ from apps.kernel import rate_limits
 from apps.kernel.fastpath.request import Receive, Scope, Send
 from apps.kernel.http import problems
 from apps.kernel.page_cache import cache, languages
-from apps.kernel.page_cache.cache import PageCache, SiteResponse
+from apps.kernel.page_cache.cache import PageCache, Saturated, SiteResponse
 from apps.kernel.page_cache.encodings import zstd
+from apps.kernel.page_cache.page import Page
 from tests.support.event_loops import run_loop_once
 
 PAGE = "public, max-age=10, s-maxage=300, stale-while-revalidate=60"
 EVENT = "/events/concert/"
+VISITOR, BUSY = "203.0.113.1", "203.0.113.9"
 BYTES_MAX = 100_000
 WAIT_SECONDS = 0.05
 
@@ -40,6 +42,12 @@ class FakeSite:
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     slots: dict[str, asyncio.Semaphore] = field(default_factory=dict)
     """By the client's address; without an entry, a client has as many as it needs."""
+    saturated: set[str] = field(default_factory=set)
+    """Addresses of clients that have no thread."""
+    may_refuse: asyncio.Event = field(default_factory=asyncio.Event)
+    repeats_max: int = 1_000
+    requests: list[tuple[str, bool]] = field(default_factory=list)
+    """The client's address of every request for a shared page, and whether it was a repetition."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.forwarded.append(scope["path"])
@@ -64,7 +72,18 @@ class FakeSite:
         finally:
             slots.release()
 
-    async def fetch(self, scope: Scope, path: str, host: str, language: str, bytes_max: int) -> SiteResponse | None:
+    def pauses(self) -> Iterator[float]:
+        yield from [0.01] * self.repeats_max
+
+    async def fetch(
+        self, scope: Scope, path: str, host: str, language: str, bytes_max: int, *, is_repeated: bool
+    ) -> SiteResponse | None:
+        client = scope["client"][0]
+        self.requests.append((client, is_repeated))
+        if client in self.saturated:
+            self.reached.set()
+            await self.may_refuse.wait()
+            raise Saturated
         self.rendered.append((path, language))
         headers = [(b"content-type", b"text/html; charset=utf-8")]
         headers += [(name.encode(), value.encode()) for name, value in self.headers.items()]
@@ -100,6 +119,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 async def site() -> FakeSite:
     site = FakeSite()
     site.go_on.set()
+    site.may_refuse.set()
     return site
 
 
@@ -112,7 +132,7 @@ def pages(site: FakeSite, clock: Clock) -> PageCache:
 
 
 def scope_of(
-    path: str = EVENT, method: str = "GET", query: str = "", client: str = "203.0.113.1", **headers: str
+    path: str = EVENT, method: str = "GET", query: str = "", client: str = VISITOR, **headers: str
 ) -> dict[str, Any]:
     pairs = {"host": "testserver", **{name.replace("_", "-"): value for name, value in headers.items()}}
     return {
@@ -319,7 +339,7 @@ async def test_a_change_that_commits_during_a_render_does_not_leave_the_old_page
 
     assert await visit_after_the_race() == b"new price"
     # Control: stored with the version that is known when the render ends, the old page stays.
-    monkeypatch.setattr(cache._Render, "number", property(lambda _: pages._number, lambda *_: None))
+    monkeypatch.setattr(cache, "Page", lambda *args, **values: Page(*args, **{**values, "number": pages._number}))
     assert await visit_after_the_race() == b"old price"
 
 
@@ -429,31 +449,96 @@ async def test_a_client_without_a_free_slot_delays_no_render_of_others(
     B asks, has a slot, and the page is rendered for it
     A gets that copy when a slot comes too late, and 503 only if there is no copy
     """
-    site.slots["203.0.113.9"] = asyncio.Semaphore(0)
-    first = asyncio.create_task(ask(pages, client="203.0.113.9"))
+    site.slots[BUSY] = asyncio.Semaphore(0)
+    first = asyncio.create_task(ask(pages, client=BUSY))
     await run_loop_once()
     assert (await ask(pages)).status == 200
     assert site.rendered == [(EVENT, "")]
     assert ((await first).status, site.rendered) == (200, [(EVENT, "")])
-    assert (await ask(pages, "/", client="203.0.113.9")).status == 503
+    assert (await ask(pages, "/", client=BUSY)).status == 503
     # A copy that is stale is refreshed in a slot of a client that has one.
     clock.now += cache.REFRESH_SECONDS
-    assert (await ask(pages, client="203.0.113.9")).status == 200
+    assert (await ask(pages, client=BUSY)).status == 200
     assert (await ask(pages)).status == 200
     await run_loop_once()
     assert len(site.rendered) == 2
     # A slot that comes in time finds what was rendered meanwhile, and renders nothing.
     clock.now += 60
-    second = asyncio.create_task(ask(pages, client="203.0.113.9"))
+    second = asyncio.create_task(ask(pages, client=BUSY))
     await run_loop_once()
     clock.now += 0.01
     assert (await ask(pages)).status == 200
-    site.slots["203.0.113.9"].release()
+    site.slots[BUSY].release()
     assert ((await second).status, len(site.rendered)) == (200, 3)
     assert (pages._renders, pages._waiting) == ({}, {})
 
 
+async def test_a_client_without_a_thread_delays_and_refuses_no_render_of_others(
+    pages: PageCache, site: FakeSite
+) -> None:
+    """A asks first, and has no thread
+    B asks while A's request is at the site, which refuses it
+    the page is rendered for B, and A's request is not repeated meanwhile
+    both get this page
+    """
+    site.saturated.add(BUSY)
+    site.slots[BUSY] = asyncio.Semaphore(1)
+    site.may_refuse.clear()
+    site.go_on.clear()
+    first = asyncio.create_task(ask(pages, client=BUSY))
+    await site.reached.wait()
+    second = asyncio.create_task(ask(pages))
+    await run_loop_once()
+    assert site.requests == [(BUSY, False)], "one render of a page at a time"
+    site.may_refuse.set()
+    while not site.rendered:
+        await run_loop_once()
+        assert not second.done()
+    while site.slots[BUSY].locked():  # Until its pause ends.
+        await run_loop_once()
+    assert site.requests[-1] == (VISITOR, False)
+    site.go_on.set()
+    assert [(await task).status for task in (first, second)] == [200, 200]
+    assert (len(site.rendered), site.requests[-1]) == (1, (VISITOR, False))
+    assert (pages._renders, pages._waiting) == ({}, {})
+
+
+async def test_requests_of_a_client_without_a_thread_are_repeated_and_then_refused(
+    pages: PageCache, site: FakeSite
+) -> None:
+    site.saturated.add(BUSY)
+    site.repeats_max = 3
+    assert {answer.status for answer in await asyncio.gather(*(ask(pages, client=BUSY) for _ in range(5)))} == {503}
+    assert site.requests == [(BUSY, False)] + [(BUSY, True)] * 3
+    assert (pages._renders, pages._waiting) == ({}, {})
+    waiting = asyncio.create_task(ask(pages, client=BUSY))
+    while len(site.requests) < 5:
+        await run_loop_once()
+    site.saturated.clear()  # One of its threads is free again.
+    assert (await waiting).status == 200
+    assert (len(site.rendered), site.requests[-1]) == (1, (BUSY, True))
+
+
+async def test_a_stale_page_is_rendered_again_for_a_client_that_has_a_thread(
+    pages: PageCache, site: FakeSite, clock: Clock
+) -> None:
+    old = (await ask(pages)).body
+    clock.now += cache.REFRESH_SECONDS
+    site.saturated.add(BUSY)
+    site.body = b"new"
+    site.reached.clear()
+    assert (await ask(pages, client=BUSY)).body == old
+    await site.reached.wait()
+    while pages._renders:
+        await run_loop_once()
+    for client in (BUSY, VISITOR):
+        assert (await ask(pages, client=client)).body == old
+    await drain(pages)
+    assert (await ask(pages, client=BUSY)).body == b"new"
+    assert len(site.rendered) == 2
+
+
 async def drain(pages: PageCache) -> None:
     """Wait for the renders in the background."""
-    while renders := [*pages._waiting.values(), *pages._renders.values()]:
-        await asyncio.gather(*(render.task for render in renders), return_exceptions=True)
+    while tasks := [*pages._waiting.values(), *pages._renders.values()]:
+        await asyncio.gather(*tasks, return_exceptions=True)

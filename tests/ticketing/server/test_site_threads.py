@@ -1,5 +1,6 @@
 """One client leaves a thread of each process of the site to others, wherever its requests arrive."""
 
+import asyncio
 import ipaddress
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -10,8 +11,11 @@ from typing import Any
 import pytest
 
 from apps.kernel.http import client_address
-from apps.kernel.http.problems import Busy
+from apps.kernel.page_cache.cache import PageCache, Saturated
 from apps.kernel.rate_limits import address_caps
+from tests.kernel.page_cache.test_cache import PAGE as PUBLIC
+from tests.kernel.page_cache.test_cache import ask, scope_of
+from tests.support.event_loops import run_loop_once
 from tests.ticketing.server.test_password_queue import send
 from tests.ticketing.server.test_site_proxy import server_in_front_of
 from ticketing.server import site_proxy
@@ -124,9 +128,10 @@ def test_a_process_with_one_thread_refuses_nothing() -> None:
 
 
 class SaturatedSite:
-    """A site that refuses the first `refusals` requests as saturated, and records the connections of all."""
+    """A site that refuses the first `refusals` requests as saturated, and all pages for all visitors that this client
+    asked for. It records the connections of all requests."""
 
-    def __init__(self, refusals: int) -> None:
+    def __init__(self, refusals: int = 0, client: str = "") -> None:
         self.connections: list[Any] = []
         self.headers: list[str | None] = []
         site = self
@@ -140,10 +145,11 @@ class SaturatedSite:
             def do_GET(self) -> None:
                 site.connections.append(self.client_address)
                 site.headers.append(self.headers["X-Fairgate-Repeats"])
-                is_refused = len(site.connections) <= refusals
+                is_refused = len(site.connections) <= refusals or (bool(client) and site.headers[-1] == client)
                 self.send_response(503 if is_refused else 200)
                 if is_refused:
                     self.send_header("X-Fairgate-Saturated", "yes")
+                self.send_header("Cache-Control", PUBLIC)
                 self.send_header("Content-Length", "0")
                 self.end_headers()
 
@@ -179,17 +185,39 @@ def test_a_request_that_is_always_refused_gets_a_refusal(monkeypatch: pytest.Mon
     assert response.headers["X-Fairgate-Saturated"] is None
 
 
-async def test_a_page_for_all_visitors_is_requested_over_other_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    scope = {"type": "http", "method": "GET", "path": "/", "scheme": "http", "client": (BUSY, 1), "headers": []}
+async def test_a_page_for_all_visitors_is_repeated_over_other_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     with SaturatedSite(refusals=2) as site:
         forwarder = Forwarder("127.0.0.1", site.server.server_port)
-        response = await forwarder.fetch(scope, "/", "testserver", "en", 1_000)
-        assert response is not None
-        assert response.status == 200
+
+        async def fetch(*, is_repeated: bool) -> int:
+            response = await forwarder.fetch(
+                scope_of(client=BUSY), "/", "testserver", "en", 1_000, is_repeated=is_repeated
+            )
+            assert response is not None
+            return response.status
+
+        for is_repeated in (False, True):
+            with pytest.raises(Saturated):
+                await fetch(is_repeated=is_repeated)
+        assert await fetch(is_repeated=True) == 200
         assert site.headers == [BUSY] * 3
         assert len(set(site.connections)) == 3
-        site.connections.clear()
+        await forwarder.close()
+        assert next(forwarder.pauses()) > 0
         monkeypatch.setattr(site_proxy, "WAIT_SECONDS_MAX", 0.0)
-        with pytest.raises(Busy):
-            await forwarder.fetch(scope, "/", "testserver", "en", 1_000)
+        assert list(forwarder.pauses()) == []
+
+
+async def test_a_client_without_a_thread_does_not_have_the_pages_of_others_refused() -> None:
+    """The page that others wanted was rendered for this client, and they waited for seconds and got its refusal."""
+    with SaturatedSite(client=BUSY) as site:
+        forwarder = Forwarder("127.0.0.1", site.server.server_port)
+        pages = PageCache(forwarder, lambda _: True, bytes_max=100_000)
+        pages.set_version("1")
+        first = asyncio.create_task(ask(pages, client=BUSY))
+        while not site.headers:
+            await run_loop_once()
+        assert (await ask(pages, client=OTHER)).status == 200
+        assert (await first).status == 200
+        assert site.headers.count(OTHER) == 1
         await forwarder.close()

@@ -170,7 +170,7 @@ async def test_pages_that_are_rendered_for_all_visitors_take_turns_of_the_client
     async def render(site: WaitingSite, address: str) -> int:
         scope = {"type": "http", "method": "GET", "path": "/", "scheme": "http", "client": (address, 1), "headers": []}
         async with site.forwarder.render_slot(scope):
-            response = await site.forwarder.fetch(scope, "/", "testserver", "en", 1_000)
+            response = await site.forwarder.fetch(scope, "/", "testserver", "en", 1_000, is_repeated=False)
         assert response is not None
         return response.status
 
