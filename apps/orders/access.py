@@ -21,6 +21,7 @@ from django.urls import reverse
 from apps.kernel import clock, rate_limits
 from apps.kernel.fastpath.request import Request
 from apps.kernel.http import client_address, problems
+from apps.kernel.rate_limits import mail_caps
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.errors import MailboxNotConfirmed, OrderNotFound
 from apps.orders.models import Order
@@ -236,6 +237,11 @@ def require_caller(request: HttpRequest) -> queue.Caller:
     if not caller.is_known:
         raise problems.TokenMissing
     return caller
+
+
+def network_of(request: HttpRequest) -> str:
+    """Return a digest of the network that the client's address is in."""
+    return mail_caps.origin_of(client_address.address_from_environ(request.META))
 
 
 def count_code_attempt(request: HttpRequest, reservation: reservations.ReservationView) -> None:

@@ -19,7 +19,6 @@ from django.urls import reverse
 from apps.accounts import pending_address
 from apps.accounts.models import User
 from apps.kernel import rate_limits
-from apps.kernel.mail import new_domains
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
 from apps.kernel.rate_limits import mail_caps
@@ -88,7 +87,7 @@ def schedule(name: str, email: str, context: dict[str, Any], address: str, *, is
         return
     user = context.get("user")
     body = {"mail": name, "email": email, "user": user.pk if isinstance(user, User) else None}
-    body[new_domains.ORIGIN_FIELD] = origin
+    body[outbox.ORIGIN_FIELD] = origin
     rate = settings.RATE_LIMITS["mail"][1]
     with transaction.atomic():
         if rate is not None:

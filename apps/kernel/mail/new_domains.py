@@ -2,8 +2,9 @@
 
 A mail that may not be sent yet asks again a few seconds later. Of those that wait, first attempts go before repeats,
 and of these the one whose origin has had no turn for the longest time. So a client with mails to many domains that do
-not answer delays another client by one such mail, not by all of them. The origin of a mail with tickets is its
-organizer, then its event: mails for one event delay those for another by one mail.
+not answer delays another client by one such mail, not by all of them. The origin of a mail that a client asked for is
+its network (`mail_caps.origin_of`), also of one with the tickets of a free order. That of paid tickets is their
+organizer, then their event: mails for one event delay those for another by one mail.
 """
 
 from collections import Counter
@@ -18,9 +19,6 @@ WAIT_SECONDS, STRANGERS_WAIT_SECONDS = 2.0, 5.0
 WAITING_SECONDS_MAX = 15.0
 """A mail that has not asked for this long waits no longer: another process may have sent it."""
 KEPT_MAX = 1_000
-ORIGIN_FIELD = "origin"
-"""Of a message's body: a digest of the network whose client asked for the mail (`mail_caps.origin_of`), or what the
-mail is about: a larger group of mails, then a slash and one of its parts."""
 _Key = TypeVar("_Key")
 _stranger_topics: set[str] = set()
 
@@ -39,7 +37,7 @@ class Sender(NamedTuple):
 
 
 def sender_of(message: outbox.Message) -> Sender:
-    return Sender(message.topic, str(message.body.get(ORIGIN_FIELD, "")), message.attempts > 1)
+    return Sender(message.topic, str(message.body.get(outbox.ORIGIN_FIELD, "")), message.attempts > 1)
 
 
 class Turns:

@@ -19,7 +19,7 @@ from django.db import InterfaceError, connection, transaction
 
 from apps.kernel.db import sql, transactions
 from apps.kernel.observability import log_context
-from apps.kernel.outbox import claim_limits, outbox_metrics, stored_messages
+from apps.kernel.outbox import claim_limits, outbox_metrics, partitions, stored_messages
 from apps.kernel.outbox.topic_groups import ALL_GROUPS, TopicGroup
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ count_due = stored_messages.count_due
 is_unsettled = stored_messages.is_unsettled
 is_waiting = stored_messages.is_waiting
 read_waiting = stored_messages.read_waiting
-SOURCE_FIELD = stored_messages.SOURCE_FIELD
+ORIGIN_FIELD, SOURCE_FIELD = partitions.ORIGIN_FIELD, stored_messages.SOURCE_FIELD
 
 _publish = sql.load("apps.kernel.outbox", "publish_messages", prepared=True)
 _claim = sql.load("apps.kernel.outbox", "claim_messages", prepared=True)
@@ -282,6 +282,7 @@ def publish_call(messages: Sequence[NewMessage]) -> sql.Call:
         topics=[message.topic for message in messages],
         keys=[message.key for message in messages],
         bodies=[json.dumps(message.body) for message in messages],
+        partitions=[partitions.partition_of(message.body) for message in messages],
         delays=[message.delay for message in messages],
     )
 

@@ -15,6 +15,9 @@ class OutboxMessage(models.Model):
     topic = models.CharField(max_length=80)
     key = models.CharField(max_length=254, help_text="Messages of one key are delivered in order.")
     body = models.JSONField()
+    partition = models.SmallIntegerField(
+        db_default=0, help_text="Messages of one topic are claimed from its partitions in turn."
+    )
     created_at = models.DateTimeField()
     available_at = models.DateTimeField(help_text="Not delivered before.")
     is_behind = models.BooleanField(
@@ -41,7 +44,7 @@ class OutboxMessage(models.Model):
         ]
         indexes = [
             models.Index(
-                fields=["topic", "available_at", "id"],
+                fields=["topic", "partition", "available_at", "id"],
                 condition=Q(done_at__isnull=True, dead_at__isnull=True, is_behind=False),
                 name="outbox_message_due",
             ),

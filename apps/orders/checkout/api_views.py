@@ -48,7 +48,13 @@ class Checkout(APIView):
         email, name = access.account_details(account_id)
         with access.limit_cap_refusals(reservation):
             answer = check_out(
-                reservation, get_json_object(request), key, email=email, name=name, account_id=account_id
+                reservation,
+                get_json_object(request),
+                key,
+                email=email,
+                name=name,
+                account_id=account_id,
+                network=access.network_of(request),
             )
         return idempotency.response_of(answer)
 

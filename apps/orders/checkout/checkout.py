@@ -41,6 +41,7 @@ def check_out(
     email: str = "",
     name: str = "",
     account_id: int | None = None,
+    network: str = "",
 ) -> Answer:
     """Place the reservation's order, start its payment, and commit both. Return the response, which is stored for the
     idempotency key.
@@ -51,6 +52,7 @@ def check_out(
     hold and checkout finds the order in the account. Purchase caps still count the tickets for the reservation's buyer.
     A promo code in the body lowers the price and counts as one use. A retry may name another code, or an empty one to
     use none: the order then gets a new bill for the new attempt. Without such a change it keeps its price.
+    `network` is a digest of the client's network (`mail_caps.origin_of`), the origin of the mail about a free order.
     If the organizer has terms or a privacy notice, a new order needs their current version, which is stored with it.
     Raises Invalid, TermsNotAccepted, IdempotencyMismatch, ReservationExpired, PaymentTimeExpired, PurchaseCapReached
     and CodeRefused; after the last two the seats stay held.
@@ -108,7 +110,7 @@ def check_out(
                 # Lock order: after the address's cap row, before any seat.
                 promo_codes.use_code(order, offer, bill)
             if order.total_minor == 0:
-                settlement.confirm_free_order(order)
+                settlement.confirm_free_order(order, network)
                 body = placed_contract(order, None, bill)
             else:
                 payment = _start_attempt(order, 1, provider.name, details, grace, begun.at)
@@ -127,7 +129,7 @@ def check_out(
                 if details.code_given and details.code != promo_codes.used_code(order):
                     _change_code(order, details.code, offer, bill)
                 if order.total_minor == 0:
-                    settlement.confirm_free_order(order)
+                    settlement.confirm_free_order(order, network)
                 else:
                     _start_attempt(order, last.tries + 1, provider.name, details, grace, now)
             body = order_view(order).checkout_contract()

@@ -23,7 +23,6 @@ from apps.events import facade as events
 from apps.kernel import clock, rate_limits
 from apps.kernel.db import transactions
 from apps.kernel.http import client_address, problems
-from apps.kernel.mail import new_domains
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
 from apps.kernel.rate_limits import mail_caps
@@ -70,7 +69,7 @@ def request_order_list(request: HttpRequest, payload: Mapping[str, Any]) -> str:
             outbox.publish(
                 topics.SEND_ORDER_LIST,
                 email,
-                {"email": email, new_domains.ORIGIN_FIELD: mail_caps.origin_of(address)},
+                {"email": email, outbox.ORIGIN_FIELD: mail_caps.origin_of(address)},
             )
     return email
 

@@ -13,7 +13,6 @@ from django.db import transaction
 from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import transactions
-from apps.kernel.mail import new_domains
 from apps.kernel.outbox import facade as outbox
 from apps.orders import lines, topics
 from apps.orders.invoices import invoices
@@ -36,6 +35,8 @@ TOO_EARLY = "refused: older than its payment"
 WITHOUT_EFFECT = (KNOWN, TOO_LATE, OTHER_CHARGE, TOO_EARLY)
 """Outcomes of messages that changed nothing: another message was first, or the message cannot be true. The audit counts
 only the others."""
+LARGE_FROM = 20
+"""Tickets of an order whose mail is sent apart from those of smaller ones."""
 CLOCK_DIFFERENCE_MAX = timedelta(minutes=5)
 """Of the provider's clock and the database's. The signature of a webhook may be as old."""
 
@@ -154,14 +155,14 @@ def _canceled(order: Order, payment: Payment) -> str:
     return f"never charged; the order {'had ended' if had_ended else 'failed'}"
 
 
-def confirm_free_order(order: Order) -> None:
-    """Confirm an order whose total is 0."""
+def confirm_free_order(order: Order, network: str) -> None:
+    """Confirm an order whose total is 0. `network`: a digest of the network that it was placed from."""
     transactions.require_transaction()
     assert order.total_minor == 0
     view = reservations.confirm(
         order.reservation_id, occurred_at=clock.now(), who=order.buyer, why=f"free order {order.number}"
     )
-    _confirm_order(order, view, [])
+    _confirm_order(order, view, [], network)
 
 
 def abandon_uncharged(order: Order, payment: Payment) -> None:
@@ -227,7 +228,9 @@ def _abandon(payment: Payment) -> None:
     payment.save(update_fields=["status", "settled_at", "next_action"])
 
 
-def _confirm_order(order: Order, view: reservations.ReservationView, payments: Iterable[Payment]) -> None:
+def _confirm_order(
+    order: Order, view: reservations.ReservationView, payments: Iterable[Payment], network: str = ""
+) -> None:
     """Confirm the order: issue its tickets and publish messages. `payments` are all of the order's payments."""
     now = clock.now()
     if order.ended_at is not None:
@@ -235,12 +238,17 @@ def _confirm_order(order: Order, view: reservations.ReservationView, payments: I
     order.status, order.reason, order.confirmed_at, order.ended_at = Order.Status.CONFIRMED, "", now, None
     order.save(update_fields=["status", "reason", "confirmed_at", "ended_at"])
     _drop_pending_payments(payments)
-    issue_tickets([(order, view)], now)
+    issue_tickets([(order, view)], now, network)
 
 
-def issue_tickets(sales: Sequence[tuple[Order, reservations.ReservationView]], now: datetime) -> None:
+def issue_tickets(
+    sales: Sequence[tuple[Order, reservations.ReservationView]], now: datetime, network: str = ""
+) -> None:
     """Issue the tickets of these orders, which were just confirmed, and publish the messages about them: invoice, mail
-    with the tickets, and what organizers subscribed to. Joins the caller's transaction, which has locked the orders."""
+    with the tickets, and what organizers subscribed to. Joins the caller's transaction, which has locked the orders.
+
+    Mails with tickets are sent for their origins in turn: organizers, or for free orders the networks that placed them.
+    `network`: its digest, of free orders."""
     transactions.require_transaction()
     ticket_issuance.issue(sales, now)
     outgoing = []
@@ -248,8 +256,10 @@ def issue_tickets(sales: Sequence[tuple[Order, reservations.ReservationView]], n
         if order.total_minor:
             outgoing.append(invoices.invoice_message(order))
         topic = topics.SEND_TICKETS if order.total_minor else topics.SEND_FREE_TICKETS
-        origin = f"organizer {view.event.organizer_id}/event {view.event_id}"
-        body = {"order": str(order.pk), new_domains.ORIGIN_FIELD: origin}
+        if view.seat_count >= LARGE_FROM:
+            topic = topics.SEND_MANY_TICKETS
+        origin = network or f"organizer {view.event.organizer_id}/event {view.event_id}"
+        body = {"order": str(order.pk), outbox.ORIGIN_FIELD: origin}
         outgoing.append(outbox.NewMessage(topic, str(order.pk), body))
     outbox.publish_all(outgoing)
     messages.publish_messages([order for order, _ in sales], messages.Kind.ORDER_CONFIRMED)

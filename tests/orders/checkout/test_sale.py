@@ -9,11 +9,14 @@ from django.db import connection
 
 from apps.kernel import clock
 from apps.kernel.http import problems
-from apps.orders import selectors
+from apps.kernel.outbox.models import OutboxMessage
+from apps.kernel.outbox.partitions import partition_of
+from apps.orders import selectors, topics
 from apps.orders.cancellation import order_cancellation
 from apps.orders.checkout.checkout import check_out
 from apps.orders.errors import OrderNotCancelable, PaymentTimeExpired
 from apps.orders.models import Order, Payment, Refund, Ticket
+from apps.orders.payments import settlement
 from apps.orders.payments.providers import sandbox
 from apps.orders.provider_sync import event_storage
 from apps.queue.models import QueueEntry
@@ -264,6 +267,31 @@ def test_a_free_order_is_confirmed_without_a_provider() -> None:
     assert not Payment.objects.exists()
     assert Ticket.objects.count() == 1
     assert len(mail.outbox) == 1
+    assert_audit_clean()
+
+
+def test_mails_with_tickets_have_the_network_or_the_organizer_as_origin_and_those_of_large_orders_a_topic_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    free, paid = make_event("free", price_minor=0), make_event("paid", venue="B")
+    for row in "AB":
+        check_out(hold(free, seats=[f"hall-{row}-1"]), checkout_body(), row, network="a network")
+    place_order(hold(paid, seats=["hall-A-1"]))
+    monkeypatch.setattr(settlement, "LARGE_FROM", 2)
+    check_out(hold(free, seats=["hall-C-1", "hall-C-2"]), checkout_body(), "large", network="a network")
+    place_order(hold(paid, seats=["hall-B-1", "hall-B-2"]))
+    deliver_outbox()
+    found = OutboxMessage.objects.filter(topic__startswith="orders.send_").order_by("pk")
+    organizer = f"organizer {paid.organizer_id}/event {paid.id}"
+    assert sorted((message.topic, message.body["origin"]) for message in found) == [
+        (topics.SEND_FREE_TICKETS, "a network"),
+        (topics.SEND_FREE_TICKETS, "a network"),
+        (topics.SEND_MANY_TICKETS, "a network"),
+        (topics.SEND_MANY_TICKETS, organizer),
+        (topics.SEND_TICKETS, organizer),
+    ]
+    assert all(message.partition == partition_of(message.body) for message in found)
+    assert len(mail.outbox) == 5
     assert_audit_clean()
 
 

@@ -4,6 +4,7 @@ the expected end."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from unittest.mock import patch
 
 from apps.accounts.models import User
 from apps.events.models import Event, EventChange
@@ -26,6 +27,7 @@ from apps.orders.models import (
     TicketTransfer,
     TransferPolicy,
 )
+from apps.orders.payments import settlement
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.privacy import background_erasure
 from apps.orders.privacy.person import Person
@@ -206,6 +208,11 @@ def confirmed(scenario: Scenario, label: str) -> Sale:
     sale = placed(scenario, label)
     deliver_one(topics.CHARGE)
     return sale
+
+
+def confirmed_as_large(scenario: Scenario, label: str) -> Sale:
+    with patch.object(settlement, "LARGE_FROM", 1):
+        return confirmed(scenario, label)
 
 
 def confirmed_for_nothing(scenario: Scenario, label: str) -> Sale:
@@ -514,6 +521,7 @@ OPERATIONS: dict[str, Operation] = {
     # consequences of a sale
     "mail tickets": message(topics.SEND_TICKETS, confirmed),
     "mail free tickets": message(topics.SEND_FREE_TICKETS, confirmed_for_nothing),
+    "mail the tickets of a large order": message(topics.SEND_MANY_TICKETS, confirmed_as_large),
     "mail tickets again": message(topics.SEND_TICKETS_AGAIN, resent),
     "mail that it failed": message(topics.SEND_FAILURE_NOTICE, failed),
     "mail that it was refunded": message(topics.SEND_REFUND_NOTICE, refunded),

@@ -3,7 +3,8 @@ SELECT max(
     (
         SELECT extract(epoch FROM clock_timestamp() - greatest(message.available_at, message.claimed_until))::float8
         FROM outbox_outboxmessage AS message
-        WHERE message.topic = topic.name
+        WHERE message.topic = waiting.topic
+          AND message.partition = waiting.partition
           AND message.done_at IS NULL
           AND message.dead_at IS NULL
           AND NOT message.is_behind
@@ -13,5 +14,5 @@ SELECT max(
         LIMIT 1
     )
 )
-FROM outbox_waitingtopic AS topic
-WHERE topic.name <> ALL(%(others)s::text[])
+FROM outbox_waitingpartition AS waiting
+WHERE waiting.topic <> ALL(%(others)s::text[])

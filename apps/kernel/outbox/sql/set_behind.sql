@@ -9,18 +9,19 @@ WITH due AS MATERIALIZED (
         (
             SELECT earliest.id
             FROM outbox_outboxmessage AS earliest
-            WHERE earliest.topic = topic.name
+            WHERE earliest.topic = waiting.topic
               AND earliest.key = one.key
               AND earliest.done_at IS NULL
               AND earliest.dead_at IS NULL
             ORDER BY earliest.id
             LIMIT 1
         ) AS earliest_id
-    FROM outbox_waitingtopic AS topic
+    FROM outbox_waitingpartition AS waiting
     CROSS JOIN LATERAL (
         SELECT message.id, message.key
         FROM outbox_outboxmessage AS message
-        WHERE message.topic = topic.name
+        WHERE message.topic = waiting.topic
+          AND message.partition = waiting.partition
           AND message.done_at IS NULL
           AND message.dead_at IS NULL
           AND NOT message.is_behind
@@ -29,7 +30,7 @@ WITH due AS MATERIALIZED (
         ORDER BY message.available_at, message.id
         LIMIT %(window)s
     ) AS one
-    WHERE topic.name <> ALL(%(others)s::text[])
+    WHERE waiting.topic <> ALL(%(others)s::text[])
 ),
 earliest AS MATERIALIZED (
     SELECT message.id
