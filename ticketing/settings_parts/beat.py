@@ -29,8 +29,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(hours=1),
         "options": {"expire_seconds": 600},
     },
-    "audit": {"task": "kernel.audit", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
-    "reconcile": {"task": "kernel.reconcile", "schedule": timedelta(minutes=1), "options": {"expire_seconds": 60}},
+    "audit and reconcile": {
+        "task": "kernel.check",
+        "schedule": timedelta(minutes=1),
+        "options": {"expire_seconds": 60},
+    },
     "clear feeds": {
         "task": "feeds.collect",
         "schedule": timedelta(minutes=1),

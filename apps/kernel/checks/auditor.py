@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 KEPT_RUNS = 1_000
 SHOWN_BREACHES_MAX = 50
 STATEMENT_MS = 5_000
+LIST_MAX = 100
 """Timeout of one statement. After it the check's result is unknown."""
 PIECE_MAX = 2_000
 PIECE_MIN = 100
@@ -132,6 +133,13 @@ def read_cursor() -> Iterator[Any]:
     """Yield a cursor for a few short reads. Each statement has its own snapshot and a timeout."""
     with transactions.write(statement_ms=STATEMENT_MS), connection.cursor() as cursor:
         yield cursor
+
+
+def lists_of(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield these ids in lists of LIST_MAX, for one statement each: a transaction for each of an event's thousands of
+    sections would take minutes on a busy machine."""
+    for first in range(0, len(ids), LIST_MAX):
+        yield ids[first : first + LIST_MAX]
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,13 +244,18 @@ def _list_sections(context: auditor.AuditContext) -> Rows:
 
 def _walk_general_admission(context: auditor.AuditContext) -> _GeneralAdmissionFindings:
     scope, seen = context.once(_scope), _GeneralAdmissionFindings()
-    for section_id, event_id, kind, _ in context.once(_list_sections):
-        if kind == "general_admission" and event_id in scope.slugs:
-            lines_max = None
-            if context.since is not None:
-                lines_max = LINES_MAX if section_id in context.once(_changes).sections else 0
-            with auditor.read_cursor() as cursor:
-                seen.rows += _general_admission.rows(cursor, section_id=section_id, lines_max=lines_max)
+    general = [
+        section_id
+        for section_id, event_id, kind, _ in context.once(_list_sections)
+        if kind == "general_admission" and event_id in scope.slugs
+    ]
+    for section_ids in auditor.lists_of(general):
+        lines_max: list[int | None] = [None] * len(section_ids)
+        if context.since is not None:
+            changed = context.once(_changes).sections
+            lines_max = [LINES_MAX if section_id in changed else 0 for section_id in section_ids]
+        with auditor.read_cursor() as cursor:
+            seen.rows += _general_admission.rows(cursor, section_ids=section_ids, lines_max=lines_max)
     with auditor.read_cursor() as cursor:
         seen.lost += _general_admission_lost.rows(cursor, event_id=scope.event_id)
     return seen

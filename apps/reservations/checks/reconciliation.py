@@ -165,14 +165,15 @@ def _find_lines(part: int | None) -> Differences:
 
 
 def _find_orphaned_lines(event: events.EventView) -> Differences:
-    for section in events.list_sections(event.id):
+    slugs = {section.id: section.slug for section in events.list_sections(event.id)}
+    for section_ids in auditor.lists_of(sorted(slugs)):
         with auditor.read_cursor() as cursor:
-            rows = _lines_of_none.rows(cursor, section_id=section.id, limit=FOUND_MAX)
-        for reservation_id, count, quantity in rows:
+            rows = _lines_of_none.rows(cursor, section_ids=section_ids, limit=FOUND_MAX)
+        for section_id, reservation_id, count, quantity in rows:
             yield Difference(
                 "hold_of_ended",
-                f"{event.slug}/{section.slug}: {count} lines hold {quantity} tickets for reservation {reservation_id}, "
-                "which does not exist",
+                f"{event.slug}/{slugs[section_id]}: {count} lines hold {quantity} tickets for reservation "
+                f"{reservation_id}, which does not exist",
                 (event.id, reservation_id),
             )
 
@@ -318,10 +319,10 @@ def _owner_of(seat: repair.Seat) -> UUID | None:
 
 def _find_general_admission(event: events.EventView) -> Differences:
     rows = []
-    for section in events.list_sections(event.id):
-        if section.is_general_admission:
-            with auditor.read_cursor() as cursor:
-                rows += repair.read_general_admission(cursor, [section.id])
+    general = [section.id for section in events.list_sections(event.id) if section.is_general_admission]
+    for section_ids in auditor.lists_of(general):
+        with auditor.read_cursor() as cursor:
+            rows += repair.read_general_admission(cursor, section_ids)
     for row in rows:
         if row.taken != row.by_lines or row.taken < 0:
             yield Difference(

@@ -7,7 +7,6 @@ from django.db import DataError
 from django.test import Client
 
 from apps.accounts.models import User
-from apps.kernel import tasks
 from apps.kernel.checks import reconciler
 from apps.kernel.checks.reconciler import (
     GONE,
@@ -101,7 +100,7 @@ def test_runs_are_stored_and_the_oldest_are_deleted(monkeypatch: pytest.MonkeyPa
 def test_differences_are_counted_by_kind_and_a_kind_never_found_is_zero() -> None:
     reconciler.register("a", "promise", finds("seat", "seat", "count"), kinds=("seat", "count", "never"))
     for _ in range(2):
-        assert tasks.reconcile() == 3
+        assert reconciler.run_and_record().difference_count == 3
     reconciler.run_and_record(7)
     page = scraper().get("/metrics").content.decode()
     for line in (
