@@ -7,16 +7,21 @@ checked, and the connection goes to one of those addresses, so a name that later
 import ipaddress
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 import httptools
 
 URL_LENGTH_MAX = 500
+LOOK_UP_SECONDS_MAX = 3.0
+_look_ups = threading.BoundedSemaphore(64)
+"""Of the names that a process resolves at once. Those of slow name servers go on after their deadline."""
 HEAD_BYTES_MAX = 32_768
 """Of a response: its status line and headers, with those of interim responses. Parsers written in Python are no choice:
 http.client takes 14 s for a head of 250 KB with nested parts, h11 two seconds for one header of 32,000 blanks, and no
@@ -102,14 +107,15 @@ def request(
     """Return the response, whatever its status, with at most `answer_bytes_max` of its body. Raises AddressRefused and
     RequestFailed.
 
-    `seconds_max` bounds the whole call, however slowly the server sends; only the system's name resolution has its own
-    limit.
+    `seconds_max` bounds the whole call, however slowly the server sends; name resolution may take at most
+    LOOK_UP_SECONDS_MAX of it.
     """
     parts = check_url(url, allowed)
     host, is_tls = parts.hostname or "", parts.scheme == "https"
     default_port = 443 if is_tls else 80
     port = parts.port or default_port
-    addresses = _look_up(host, port, allowed)
+    deadline = time.monotonic() + seconds_max
+    addresses = _look_up(host, port, allowed, min(seconds_max, LOOK_UP_SECONDS_MAX))
     named = f"[{host}]" if ":" in host else host
     sent = {
         "Host": named if port == default_port else f"{named}:{port}",
@@ -119,7 +125,6 @@ def request(
         **headers,
     }
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    deadline = time.monotonic() + seconds_max
     try:
         with _connect(port, addresses, deadline) as connected:
             plain = _Plain(connected, deadline)
@@ -130,13 +135,29 @@ def request(
         raise RequestFailed(f"{type(error).__name__}: {error}"[:300]) from error
 
 
-def _look_up(host: str, port: int, allowed: AddressPolicy) -> list[str]:
-    """Return the host's addresses, all of which are allowed."""
+def _look_up(host: str, port: int, allowed: AddressPolicy, seconds_max: float) -> list[str]:
+    """Return the host's addresses, all of which are allowed. The system's resolver waits for slow name servers for tens
+    of seconds and cannot be interrupted, so it runs in a thread of its own, which is left behind at the deadline."""
+    found: SimpleQueue[Any] = SimpleQueue()
+
+    def resolve() -> None:
+        try:
+            found.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, UnicodeError) as error:
+            found.put(error)
+        finally:
+            _look_ups.release()
+
+    if not _look_ups.acquire(blocking=False):
+        raise RequestFailed("the name is not known: too many slow names are being resolved")
+    threading.Thread(target=resolve, name="name resolution", daemon=True).start()
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        raise RequestFailed(f"the name is not known: {error}") from error
-    addresses = [str(sockaddr[0]) for _, _, _, _, sockaddr in found]
+        answer = found.get(timeout=seconds_max)
+    except Empty:
+        raise RequestFailed(f"the name is not known after {seconds_max:g} s") from None
+    if isinstance(answer, Exception):
+        raise RequestFailed(f"the name is not known: {answer}") from answer
+    addresses = [str(sockaddr[0]) for _, _, _, _, sockaddr in answer]
     for address in addresses:
         _require_public(ipaddress.ip_address(address.partition("%")[0]), allowed)
     return addresses

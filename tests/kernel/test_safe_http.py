@@ -95,6 +95,33 @@ def test_the_name_is_resolved_once_and_the_connection_goes_to_the_checked_addres
     assert listener.received[0][0]["Host"] == f"hook.example:{port}"
 
 
+def test_a_slow_name_server_delays_a_request_up_to_a_deadline_and_few_at_once(
+    listener: WebhookReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, resolve = threading.Event(), socket.getaddrinfo
+
+    def wait(host: str, *more: Any, **options: Any) -> list[Any]:
+        assert host != "slow.example" or answers.wait(20)
+        return resolve("127.0.0.1", *more, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", wait)
+    monkeypatch.setattr(safe_http, "LOOK_UP_SECONDS_MAX", 0.01)
+    monkeypatch.setattr(safe_http, "_look_ups", threading.BoundedSemaphore(2))
+    port = listener.url.split(":")[2].split("/")[0]
+    try:
+        for _ in range(2):
+            with pytest.raises(RequestFailed, match=r"not known after 0\.01 s"):
+                post(f"http://slow.example:{port}/")
+        with pytest.raises(RequestFailed, match="too many"):
+            post(f"http://slow.example:{port}/")
+    finally:
+        answers.set()
+    monkeypatch.setattr(safe_http, "LOOK_UP_SECONDS_MAX", 20)
+    assert safe_http._look_ups.acquire(timeout=20), "a name was resolved"
+    safe_http._look_ups.release()
+    assert post(f"http://quick.example:{port}/").status == 204
+
+
 def test_body_and_headers_are_sent_and_the_response_is_read_up_to_a_limit(listener: WebhookReceiver) -> None:
     listener.status, listener.body = 200, b"0123456789and a lot more"
     assert post(listener.url) == safe_http.Answer(200, b"0123456789")
