@@ -328,13 +328,13 @@ def record_mails(order_ids: Sequence[UUID], subject: str, address: str, *, has_t
         )
 
 
-def request_confirmation(order_id: UUID) -> None:
-    """Schedule a mail with the link that confirms the order's mailbox, unless one is about to be sent. Raises
-    OrderNotFound."""
+def request_confirmation(order_id: UUID, network: str = "") -> None:
+    """Schedule a mail with the link that confirms the order's mailbox, unless one is about to be sent. `network` is a
+    digest of the client's network, the origin of the mail. Raises OrderNotFound."""
     with transactions.write():
         key = str(lock_order(order_id).pk)
         if not outbox.is_waiting(topics.SEND_CONFIRMATION, key):
-            outbox.publish(topics.SEND_CONFIRMATION, key, {"order": key})
+            outbox.publish(topics.SEND_CONFIRMATION, key, {"order": key, outbox.ORIGIN_FIELD: network})
 
 
 def resend_tickets(order_id: UUID, who: str = "") -> None:

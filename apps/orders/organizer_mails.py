@@ -34,7 +34,8 @@ def publish(topic: str, key: str, body: dict[str, Any], order: Order) -> None:
     delay = timedelta()
     if waiting.last_at is not None and waiting.message_count >= AT_ONCE_MAX:
         delay = max(waiting.last_at - clock.now(), timedelta()) + INTERVAL
-    outbox.publish(topic, key, {**body, outbox.SOURCE_FIELD: source}, delay=delay)
+    origin = f"{source}/event {order.event_id}"
+    outbox.publish(topic, key, {**body, outbox.SOURCE_FIELD: source, outbox.ORIGIN_FIELD: origin}, delay=delay)
 
 
 def describe_wait(topic: str, orders: QuerySet[Order]) -> str:

@@ -2,9 +2,12 @@
 
 A mail that may not be sent yet asks again a few seconds later. Of those that wait, first attempts go before repeats,
 and of these the one whose origin has had no turn for the longest time. So a client with mails to many domains that do
-not answer delays another client by one such mail, not by all of them. The origin of a mail that a client asked for is
-its network (`mail_caps.origin_of`), also of one with the tickets of a free order. That of paid tickets is their
-organizer, then their event: mails for one event delay those for another by one mail.
+not answer delays another client by one such mail, not by all of them. The topics that strangers can cause have turns in
+the same way among themselves.
+
+The origin of a mail that a client asked for is its network (`mail_caps.origin_of`), also of one with the tickets of a
+free order. That of paid tickets is their organizer, then their event: mails for one event delay those for another by
+one mail.
 """
 
 from collections import Counter
@@ -52,12 +55,14 @@ class Turns:
         """When the senders that wait asked last."""
         self._began_at: dict[tuple[str, str], float] = {}
         """When the latest turn of a topic and origin began, and of a larger group."""
+        self._topic_began_at: dict[str, float] = {}
+        """When the latest turn of a topic began that strangers can cause."""
 
     def require(self, sender: Sender, now: float) -> None:
         """Raise outbox.RetryLater unless it is the turn of this sender."""
         is_strangers = sender.topic in _stranger_topics
         if is_strangers:
-            has_room = sender.topic not in self._topics and len(self._topics) < STRANGERS_MAX
+            has_room = sender.topic not in self._topics and not self._is_topic_behind(sender.topic, now)
         else:
             has_room = self._others[sender.topic] < OTHERS_MAX
         if has_room and not self._is_behind(sender, now):
@@ -72,6 +77,7 @@ class Turns:
             _keep(self._began_at, (sender.topic, group), now)
         if sender.topic in _stranger_topics:
             self._topics.add(sender.topic)
+            self._topic_began_at[sender.topic] = now
         else:
             self._others[sender.topic] += 1
 
@@ -80,6 +86,17 @@ class Turns:
             self._topics.discard(sender.topic)
         else:
             self._others[sender.topic] -= 1
+
+    def _is_topic_behind(self, topic: str, now: float) -> bool:
+        """Return whether all turns that are left belong to other topics of strangers, which have waited for longer."""
+        waiting = {
+            other.topic
+            for other, asked_at in self._asked_at.items()
+            if other.topic in _stranger_topics - self._topics and now - asked_at < WAITING_SECONDS_MAX
+        }
+        began_at = self._topic_began_at.get(topic, float("-inf"))
+        earlier = sum(self._topic_began_at.get(other, float("-inf")) < began_at for other in waiting - {topic})
+        return earlier >= STRANGERS_MAX - len(self._topics)
 
     def _is_behind(self, sender: Sender, now: float) -> bool:
         own = self._rank(sender)

@@ -68,7 +68,7 @@ def _request_confirmation(request: HttpRequest, order_id: UUID) -> None:
     wait = rate_limits.check_request("code", address, f"confirm:{order_id}")
     if wait is not None:
         raise problems.RateLimited(wait)
-    mail.request_confirmation(order_id)
+    mail.request_confirmation(order_id, access.network_of(request))
 
 
 class RequestConfirmation(APIView):

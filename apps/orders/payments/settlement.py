@@ -207,7 +207,8 @@ def end_order(order: Order, status: Order.Status, reason: Order.Reason) -> None:
     promo_codes.release(order, order.ended_at)
     _drop_pending_payments(Payment.objects.filter(order=order, status=Payment.Status.PENDING))
     if status == Order.Status.FAILED:
-        outbox.publish(topics.SEND_FAILURE_NOTICE, str(order.pk), {"order": str(order.pk)})
+        body = {"order": str(order.pk), outbox.ORIGIN_FIELD: f"event {order.event_id}"}
+        outbox.publish(topics.SEND_FAILURE_NOTICE, str(order.pk), body)
     messages.publish_end(order)
 
 

@@ -51,12 +51,13 @@ _Kind = OrderAdjustment.Kind
 # --- by the buyer ----------------------------------------------------------------------------------------------------
 
 
-def return_idempotently(order_id: UUID, payload: Mapping[str, Any], idempotency_key: str) -> Answer:
+def return_idempotently(order_id: UUID, payload: Mapping[str, Any], idempotency_key: str, network: str = "") -> Answer:
     """Void and refund the buyer's tickets under the event's return policy, and commit. Return the response, which is
     stored for the idempotency key.
 
-    The same key with the same body gets the same response, byte for byte. Raises Invalid, IdempotencyMismatch,
-    IdempotencyInProgress, OrderNotFound, OrderNotReturnable, ReturnNotAllowed, TicketsNotValid, TicketsCheckedIn.
+    The same key with the same body gets the same response, byte for byte. `network` is a digest of the client's
+    network, the origin of the mail. Raises Invalid, IdempotencyMismatch, IdempotencyInProgress, OrderNotFound,
+    OrderNotReturnable, ReturnNotAllowed, TicketsNotValid, TicketsCheckedIn.
     """
     codes = _read_codes(payload)
     fingerprint = idempotency.fingerprint({"order": str(order_id), "body": dict(payload)})
@@ -69,8 +70,9 @@ def return_idempotently(order_id: UUID, payload: Mapping[str, Any], idempotency_
             found = _require_tickets(order, codes, by_buyer=True)
             fees_back = () if offer.keeps_fees else {ticket.order_line_id for ticket in found}
             quoted = _return_tickets(
-                order, found, fees_back, who=order.buyer, why="returned by the buyer", reason=Order.Reason.RETURNED
-            )
+                order, found, fees_back, who=order.buyer, why="returned by the buyer", reason=Order.Reason.RETURNED,
+                network=network,
+            )  # fmt: skip
             body = {
                 "order_id": str(order.pk),
                 "status": order.status,
@@ -275,6 +277,7 @@ def _return_tickets(
     why: str,
     reason: Order.Reason,
     keep_off_sale: bool = False,
+    network: str = "",
 ) -> ReturnQuote:
     """Void and refund these valid tickets. Joins the caller's transaction, which has read the tickets under the order's
     lock."""
@@ -303,7 +306,7 @@ def _return_tickets(
         order.status = Order.Status.PARTLY_REFUNDED
         order.save(update_fields=["status"])
         messages.publish_message(order, messages.Kind.ORDER_PARTLY_REFUNDED, found)
-    _publish_return(order, [ticket.label for ticket in found], quoted.back_minor, quoted.kept_minor)
+    _publish_return(order, [ticket.label for ticket in found], quoted.back_minor, quoted.kept_minor, network)
     return quoted
 
 
@@ -321,6 +324,12 @@ def _create_adjustment(
     )
 
 
-def _publish_return(order: Order, labels: Sequence[str], back_minor: int, kept_minor: int) -> None:
-    body = {"order": str(order.pk), "tickets": list(labels), "back_minor": back_minor, "kept_minor": kept_minor}
+def _publish_return(order: Order, labels: Sequence[str], back_minor: int, kept_minor: int, network: str = "") -> None:
+    body = {
+        "order": str(order.pk),
+        "tickets": list(labels),
+        "back_minor": back_minor,
+        "kept_minor": kept_minor,
+        outbox.ORIGIN_FIELD: network or f"event {order.event_id}",
+    }
     outbox.publish(topics.SEND_RETURN_NOTICE, str(order.pk), body)

@@ -53,7 +53,8 @@ def return_tickets(request: HttpRequest, order_id: UUID) -> HttpResponse:
         return _return_page(request, found)
     try:
         if request.POST.get("step") == "return":
-            answer = returns.return_idempotently(found.id, {"tickets": codes}, idempotency.key_of_form(request))
+            key, network = idempotency.key_of_form(request), access.network_of(request)
+            answer = returns.return_idempotently(found.id, {"tickets": codes}, key, network)
             messages.success(request, _returned_words(json.loads(answer.body)))
             return HttpResponseRedirect(found.url, status=303)
         return _return_page(request, found, codes, returns.quote_for_buyer(found.id, codes))

@@ -22,8 +22,9 @@ TICKETS_MAX = 2_000
 tickets can have all codes replaced 19 times."""
 
 
-def reissue_ticket(order_id: UUID, code: str, who: str) -> None:
-    """Give the ticket a new code and send it by mail. A second call with the same old code does nothing.
+def reissue_ticket(order_id: UUID, code: str, who: str, network: str = "") -> None:
+    """Give the ticket a new code and send it by mail. A second call with the same old code does nothing. `network` is a
+    digest of the owner's network, the origin of the mail.
 
     Check-ins take the order's lock too: a concurrent check-in with the old code either commits first, so that the
     reissue is refused, or finds the code replaced. Raises OrderNotFound, TicketNotFound, ReissueRefused.
@@ -45,7 +46,7 @@ def reissue_ticket(order_id: UUID, code: str, who: str) -> None:
                     "Try again tomorrow or contact the organizer."
                 )
         ticket_issuance.replace(ticket, who, now)
-        _publish_reissue(order, by_owner=who == BUYER)
+        _publish_reissue(order, network, by_owner=who == BUYER)
 
 
 def reissue_order(order_id: UUID, who: str) -> int:
@@ -60,7 +61,7 @@ def reissue_order(order_id: UUID, who: str) -> int:
         now = clock.now()
         for ticket in found:
             ticket_issuance.replace(ticket, who, now)
-        _publish_reissue(order)
+        _publish_reissue(order, "")
         return len(found)
 
 
@@ -79,12 +80,12 @@ def _require_reissuable(order: Order, ticket: Ticket) -> None:
         raise ReissueRefused("This ticket is already checked in. If that is a mistake, ask the staff at the door.")
 
 
-def _publish_reissue(order: Order, *, by_owner: bool = False) -> None:
+def _publish_reissue(order: Order, network: str, *, by_owner: bool = False) -> None:
     """Notify the buyer and the organizer of the new codes."""
     messages.publish_message(order, messages.Kind.TICKET_REISSUED)
     topic, body = topics.SEND_TICKETS_AGAIN, {"order": str(order.pk), "again": True}
     key = topics.tickets_key(order.pk, order.link_version, is_of_staff=not by_owner)
     if by_owner:
-        outbox.publish(topic, key, {**body, "by_owner": True})
+        outbox.publish(topic, key, {**body, "by_owner": True, outbox.ORIGIN_FIELD: network})
     else:
         organizer_mails.publish(topic, key, body, order)

@@ -154,4 +154,5 @@ def notify_recipients(tickets: Iterable[Ticket], kind: str) -> None:
     for ticket in tickets:
         if ticket.transfer_id is not None:
             transfer_id = str(ticket.transfer_id)
-            outbox.publish(topics.SEND_TRANSFER, transfer_id, {"transfer": transfer_id, "kind": kind})
+            body = {"transfer": transfer_id, "kind": kind, outbox.ORIGIN_FIELD: f"order {ticket.order_id}"}
+            outbox.publish(topics.SEND_TRANSFER, transfer_id, body)

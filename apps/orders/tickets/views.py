@@ -74,7 +74,7 @@ def reissue(request: HttpRequest, order_id: UUID, code: str) -> HttpResponse:
     """Reissue the ticket for the order's owner and redirect to the order's page."""
     order = access.get_changeable_order(request, order_id)
     try:
-        ticket_reissue.reissue_ticket(order.id, code, ticket_reissue.BUYER)
+        ticket_reissue.reissue_ticket(order.id, code, ticket_reissue.BUYER, access.network_of(request))
         messages.success(
             request, "Your ticket has a new code. We're emailing it to you. The old code is no longer valid."
         )

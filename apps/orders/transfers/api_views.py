@@ -35,7 +35,7 @@ class Transfers(APIView):
     )
     def post(self, request: Request, order_id: UUID) -> Response:
         order = access.get_changeable_order(request, order_id)
-        transfer = offer_ticket(order.id, get_json_object(request))
+        transfer = offer_ticket(order.id, get_json_object(request), network=access.network_of(request._request))
         return Response(transfer_view(transfer, clock.now()).contract(), status=201, headers=NO_STORE_HEADERS)
 
 

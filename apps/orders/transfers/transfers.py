@@ -42,12 +42,15 @@ OFFERS_MAX = 20
 """Maximum number of offers of one sender per order within OFFERS_PERIOD: each sends a mail to any address."""
 
 
-def offer_ticket(order_id: UUID, payload: Mapping[str, Any], *, given_by: UUID | None = None) -> TicketTransfer:
+def offer_ticket(
+    order_id: UUID, payload: Mapping[str, Any], *, given_by: UUID | None = None, network: str = ""
+) -> TicketTransfer:
     """Offer the ticket with this code (`ticket`) to this address (`email`), mail the offer, and commit.
 
     A ticket that is already offered to that address keeps that offer, so the call may be repeated. `given_by` is the
-    transfer by which its sender got the ticket; None: the sender is the buyer. Raises Invalid, OrderNotFound,
-    TicketNotFound, TicketsNotValid, TicketsCheckedIn, TransferRefused and TransferPending.
+    transfer by which its sender got the ticket; None: the sender is the buyer. `network` is a digest of the client's
+    network, the origin of the mails. Raises Invalid, OrderNotFound, TicketNotFound, TicketsNotValid, TicketsCheckedIn,
+    TransferRefused and TransferPending.
     """
     errors = {str(field)[:80]: "unknown field" for field in payload if field not in ("ticket", "email")}
     email = read_email(payload, errors)
@@ -82,7 +85,7 @@ def offer_ticket(order_id: UUID, payload: Mapping[str, Any], *, given_by: UUID |
             ticket=ticket, sequence=sequence, email=email, offered_at=now,
             expires_at=min(now + OFFER_PERIOD, terms.until),
         )  # fmt: skip
-        body = {"transfer": str(transfer.pk)}
+        body = {"transfer": str(transfer.pk), outbox.ORIGIN_FIELD: network}
         if given_by is None:
             outbox.publish(topics.SEND_TRANSFER, str(order.pk), body | {"kind": "notice"})
         outbox.publish(topics.SEND_TRANSFER, str(transfer.pk), body | {"kind": "offer"})

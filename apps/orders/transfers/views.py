@@ -44,7 +44,8 @@ def offer(request: HttpRequest, order_id: UUID, code: str) -> HttpResponse:
     """Offer the ticket for the order's owner and redirect to the order's page."""
     order = access.get_changeable_order(request, order_id)
     with _shown_as_messages(request):
-        offered = transfers.offer_ticket(order.id, {"ticket": code, "email": request.POST.get("email", "")})
+        payload = {"ticket": code, "email": request.POST.get("email", "")}
+        offered = transfers.offer_ticket(order.id, payload, network=access.network_of(request))
         messages.success(request, _OFFERED.format(offered.email))
     return HttpResponseRedirect(order.url, status=303)
 
@@ -85,7 +86,7 @@ def _act(request: HttpRequest, found: TicketTransfer) -> None:
         transfers.accept_offer(found.pk, request.POST.get("name", ""))
     elif action == "offer":
         payload = {"ticket": request.POST.get("ticket", ""), "email": request.POST.get("email", "")}
-        offered = transfers.offer_ticket(order_id, payload, given_by=found.pk)
+        offered = transfers.offer_ticket(order_id, payload, given_by=found.pk, network=access.network_of(request))
         messages.success(request, _OFFERED.format(offered.email))
     elif action == "withdraw":
         own = TicketTransfer.objects.filter(ticket__transfer=found, accepted_at=None, ended_at=None).first()

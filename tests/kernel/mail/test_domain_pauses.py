@@ -243,6 +243,37 @@ def test_mails_of_one_organizer_or_event_delay_those_of_others_by_one_mail_only(
     turns.require(second, 12.0)
 
 
+def test_topics_of_strangers_have_turns_among_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(new_domains, "STRANGERS_MAX", 1)
+    lists, free, failed = (
+        Sender(topic) for topic in (topics.SEND_ORDER_LIST, topics.SEND_FREE_TICKETS, topics.SEND_FAILURE_NOTICE)
+    )
+    turns = new_domains.Turns()
+
+    def ask(sender: Sender, now: float) -> bool:
+        try:
+            turns.require(sender, now)
+        except outbox.RetryLater:
+            return False
+        turns.begin(sender, now)
+        return True
+
+    assert ask(lists, 0.0)
+    assert not ask(free, 1.0)
+    turns.end(lists)
+    assert not ask(lists, 2.0), "it is the turn of the other topic"
+    assert ask(free, 3.0)
+    assert not ask(failed, 4.0)
+    turns.end(free)
+    assert not ask(lists, 5.0)
+    assert not ask(free, 5.0)
+    assert ask(failed, 6.0)
+    turns.end(failed)
+    assert ask(lists, 7.0)
+    turns.end(lists)
+    assert ask(failed, 7.0 + new_domains.WAITING_SECONDS_MAX), "the others ask no more"
+
+
 def test_first_attempts_go_before_repeats() -> None:
     mails, topic = Mails(), topics.SEND_ORDER_LIST
     first, repeat = Sender(topic, "many"), Sender(topic, "other", is_repeat=True)
