@@ -28,6 +28,7 @@ from apps.reservations import facade as reservations
 CONFIRMED = "confirmed"
 WAITS_FOR_BUYER = "waits for the buyer"
 WAITS_FOR_PROVIDER = "waits for the provider"
+MAY_TRY_AGAIN = "declined; the buyer may try again"
 KNOWN = "known already"
 TOO_LATE = "no longer matters"
 OTHER_CHARGE = "refused: about another charge than the payment's"
@@ -139,12 +140,17 @@ def _declined(order: Order, payment: Payment, message: ProviderMessage) -> str:
     payment.save(update_fields=["status", "settled_at", "next_action", "occurred_at"])
     if order.status not in Order.OPEN:
         return "declined; the order had ended"
-    if payment.tries >= ATTEMPTS_MAX or not order.has_time_for_attempt(clock.now()):
+    if not allows_another_attempt(order, payment, clock.now()):
         fail_order(order, Order.Reason.DECLINED)
         return "declined; the order failed"
     order.status = Order.Status.PLACED
     order.save(update_fields=["status"])
-    return "declined; the buyer may try again"
+    return MAY_TRY_AGAIN
+
+
+def allows_another_attempt(order: Order, payment: Payment, now: datetime) -> bool:
+    """Return whether the buyer may try again after this payment, the order's latest, was declined."""
+    return payment.tries < ATTEMPTS_MAX and order.has_time_for_attempt(now)
 
 
 def _canceled(order: Order, payment: Payment) -> str:

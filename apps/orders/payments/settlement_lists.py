@@ -2,8 +2,8 @@
 or direct answers, which are stored together with what they change.
 
 Only plain cases are settled here: the expected amount for an open order, paid in time, as the order's only pending
-payment. Everything else (late, declined, refunded, of another amount, of a canceled event) is left to `settlement`,
-which decides one message and may wait for locks.
+payment; and of direct answers also refusals after which the buyer may try again. Everything else (late, refunded, of
+another amount, of a canceled event) is left to `settlement`, which decides one message and may wait for locks.
 """
 
 import json
@@ -34,6 +34,8 @@ _confirm_orders = sql.load("apps.orders", "confirm_orders", prepared=True)
 _note_outcomes = sql.load("apps.orders", "note_outcomes", prepared=True)
 _lock_orders_of_payments = sql.load("apps.orders", "lock_orders_of_payments_skipping", prepared=True)
 _note_pending = sql.load("apps.orders", "note_pending_payments", prepared=True)
+_decline_payments = sql.load("apps.orders", "decline_payments", prepared=True)
+_set_orders_placed = sql.load("apps.orders", "set_orders_placed", prepared=True)
 _store_settled = sql.load("apps.orders", "store_settled_messages", prepared=True)
 
 Case = tuple[Order, Payment, ProviderMessage]
@@ -100,6 +102,9 @@ def _settle_answers(ask_after: timedelta, answers: Collection[ProviderMessage]) 
         waiting = _pending_cases(orders, payments, answers)
         if waiting:
             _note_waiting(waiting, ask_after)
+        declined = _declined_cases(orders, payments, answers)
+        if declined:
+            _decline(declined)
         late = _late_cases(orders, payments, answers)
         if late:
             with connection.cursor() as cursor:
@@ -107,7 +112,7 @@ def _settle_answers(ask_after: timedelta, answers: Collection[ProviderMessage]) 
                 sql.execute_batch(cursor, [_store_call(messages, [settlement.TOO_LATE] * len(late))])
     unlocked = {payment.pk for payment in payments}
     return locks.Handled(
-        {payment.pk for _, payment, _ in (*confirmed, *waiting, *late)},
+        {payment.pk for _, payment, _ in (*confirmed, *waiting, *declined, *late)},
         [answer for answer in answers if answer.payment_id not in unlocked],
     )
 
@@ -139,6 +144,24 @@ def _pending_cases(
         (order, payment, answer)
         for order, payment, answer in _cases(orders, payments, answers)
         if answer.kind == Kind.PENDING and payment.status == Payment.Status.PENDING
+    ]
+
+
+def _declined_cases(
+    orders: Mapping[UUID, Order], payments: Sequence[Payment], answers: Collection[ProviderMessage]
+) -> list[Case]:
+    """Return the refusals of pending payments after which the buyers may try again."""
+    now = clock.now()
+    per_order = Counter(order.pk for order, _, _ in _cases(orders, payments, answers))
+    return [
+        (order, payment, answer)
+        for order, payment, answer in _cases(orders, payments, answers)
+        if answer.kind == Kind.DECLINED
+        and payment.status == Payment.Status.PENDING
+        and per_order[order.pk] == 1
+        and order.status in Order.OPEN
+        and settlement.is_about(payment, answer)
+        and settlement.allows_another_attempt(order, payment, now)
     ]
 
 
@@ -185,6 +208,26 @@ def _note_waiting(waiting: Sequence[Case], ask_after: timedelta) -> None:
     assert noted.touched == len(waiting)
     outbox.publish_all([settlement.inquiry(payment.pk, ask_after) for _, payment, _ in waiting])
     order_updates.publish_changes([order for order, _, _ in waiting])
+
+
+def _decline(declined: Sequence[Case]) -> None:
+    answers = [answer for _, _, answer in declined]
+    with connection.cursor() as cursor:
+        _, payments, orders = sql.execute_batch(
+            cursor,
+            [
+                _store_call(answers, [settlement.MAY_TRY_AGAIN] * len(answers)),
+                _decline_payments.call(
+                    payment_ids=[payment.pk for _, payment, _ in declined],
+                    references=[answer.reference for answer in answers],
+                    times=[answer.occurred_at for answer in answers],
+                    now=clock.now(),
+                ),
+                _set_orders_placed.call(order_ids=[order.pk for order, _, _ in declined]),
+            ],
+        )
+    assert payments.touched == orders.touched == len(declined)
+    order_updates.publish_changes([order for order, _, _ in declined])
 
 
 def _plain_cases(

@@ -238,7 +238,7 @@ def _settle_together(given: Sequence[tuple[_Call, ProviderEvent]]) -> set[UUID]:
     answers = [
         event_storage.build_message(event_storage.Delivery(call.provider, event), call.payment_id)
         for call, event in given
-        if event.kind in (Kind.SUCCEEDED, Kind.PENDING) and event.key == str(call.payment_id)
+        if event.kind in (Kind.SUCCEEDED, Kind.PENDING, Kind.DECLINED) and event.key == str(call.payment_id)
     ]
     if not answers:
         return set()

@@ -19,6 +19,7 @@ from apps.orders.payments.providers import get_provider, sandbox
 from apps.orders.payments.providers.protocol import ProviderFault
 from apps.orders.payments.providers.sandbox.cards import DELAYED, TIMES_OUT
 from apps.orders.provider_sync import charge_lists, event_storage, inbox
+from apps.reservations import facade as reservations
 from tests.support.batches import wait_until
 from tests.support.factories import assert_audit_clean, hold, make_event
 from tests.support.orders.charge_lists import HeldCalls, ListRun, claim_charges
@@ -108,6 +109,49 @@ def test_charges_that_wait_are_noted_together_and_are_asked_about_later(run: Lis
     assert ProviderMessage.objects.filter(processed_at=None).count() == 0
     deliver_outbox()
     assert statuses(orders) == ["confirmed"] * 3
+
+
+def test_refusals_are_settled_together_with_as_many_statements_as_one(run: ListRun) -> None:
+    event = make_event()
+    place_orders(1, sandbox.DECLINES, event)
+    run.start()
+    with statements() as for_one:
+        run.settle()
+    orders = [
+        place_order(hold(event, seats=[f"hall-B-{seat + 1}"]), sandbox.DECLINES, email=f"x{seat}@example.org")
+        for seat in range(9)
+    ]
+    run.start()
+    with statements() as for_many:
+        run.settle()
+    assert for_many == for_one
+    assert (run.alone, len(run.handled)) == ([], 10)
+    assert set(statuses(orders)) == {"placed"}
+    payments = Payment.objects.filter(order__in=orders)
+    assert set(payments.values_list("status", "next_action")) == {("declined", None)}
+    assert all(payment.settled_at is not None and payment.occurred_at is not None for payment in payments)
+    assert set(ProviderMessage.objects.values_list("outcome", flat=True)) == {settlement.MAY_TRY_AGAIN}
+    again = check_out_again(orders[0])
+    deliver_outbox()
+    assert (status_of(again), Ticket.objects.count()) == ("confirmed", 1)
+
+
+def test_a_refusal_that_ends_its_order_is_settled_alone_and_the_others_together(run: ListRun) -> None:
+    event = make_event()
+    declined = [
+        place_order(hold(event, seats=[f"hall-B-{seat + 1}"]), sandbox.DECLINES, email=f"x{seat}@example.org")
+        for seat in range(3)
+    ]
+    paid = place_orders(2, event=event)
+    run.start()
+    is_too_late(declined[1])
+    run.settle()
+    assert statuses([*declined, *paid]) == ["placed", "failed", "placed", "confirmed", "confirmed"]
+    assert len(run.handled) == 5
+
+
+def check_out_again(order: Order) -> Order:
+    return place_order(reservations.get_reservation(order.reservation_id), email=order.email)
 
 
 def was_started(order: Order) -> None:
