@@ -370,8 +370,9 @@ def _repair_overdue(difference: Difference, by: str) -> str:
     event_id, reservation_id = difference.about
     if not Reservation.objects.filter(pk=reservation_id, status__in=Reservation.LIVE).exists():
         return GONE
-    while release.sweep(event_id=event_id, by=f"reconcile:{by}").reservations == release.SWEEP_MAX:
-        pass
+    swept = release.sweep(event_id=event_id, by=f"reconcile:{by}")
+    while swept.reservations == release.SWEEP_MAX or (swept.reservations and swept.left):
+        swept = release.sweep(event_id=event_id, by=f"reconcile:{by}")
     if Reservation.objects.filter(pk=reservation_id, status__in=Reservation.LIVE).exists():
         raise ManualRepairRequired("its stock cannot be released, or another transaction has it locked")
     return REPAIRED

@@ -11,9 +11,11 @@ the whole batch, which is then decided again without waiting; only those request
 
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
@@ -156,12 +158,20 @@ def _sweep_for(
     hopeless: set[int] = set()
     if known:
         holders = sorted({holder for index in known for holder in short[index].holders})
-        if _is_hopeless(partial(sweep_these, holders, "hold", splits=True), waiting=waiting, write=write):
+        if _is_hopeless(partial(_sweep_holders, holders), waiting=waiting, write=write):
             hopeless.update(known)
     for event_id in sorted({requests[index].event.id for index in unknown}):
         if _is_hopeless(partial(sweep, event_id=event_id, by="hold"), waiting=waiting, write=write):
             hopeless.update(index for index in unknown if requests[index].event.id == event_id)
     return hopeless
+
+
+def _sweep_holders(holders: Sequence[uuid.UUID], **options: Any) -> SweepResult:
+    """Sweep all of these reservations, however many transactions their seats take."""
+    swept = sweep_these(holders, "hold", splits=True, **options)
+    while swept.left and swept.reservations:
+        swept = sweep_these(holders, "hold", splits=True, **options)
+    return swept
 
 
 def _is_hopeless(sweeping: Callable[..., SweepResult], *, waiting: bool, write: transactions.TransactionOpener) -> bool:

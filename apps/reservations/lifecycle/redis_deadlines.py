@@ -110,7 +110,7 @@ class Watcher:
             live = _deadlines_of.rows(cursor, reservation_ids=list(ids))
         if not live:
             return
-        # A reservation that is overdue but not released is locked by another transaction.
+        # A reservation that is overdue but not released is locked by another transaction, or left to the next sweep.
         soon = clock.now().timestamp() + RETRY_SECONDS
         again = {str(one): soon if has_lapsed else deadline.timestamp() for one, deadline, has_lapsed in live}
         redis.attempt(lambda client: client.zadd(deadline_set.key(event_id), again, nx=True))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import accumulate
+from typing import Any
 from uuid import UUID
 
 from django.db import connection, transaction
@@ -26,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 SWEEP_MAX = 500
 """Reservations per transaction, which bounds how long a buyer waits for a general-admission row."""
+SWEEP_TICKETS_MAX = 5_000
+"""Seats and tickets per transaction: large reservations that lapse together delay neither other sweeps nor holds."""
 LOCK_WAIT_MS = 2_000
 BOUNDED_LOCK_WAIT_MS = 200
 """Lock timeout of a sweep with bounded time: a longer wait for one lock would leave no time to skip it."""
@@ -69,6 +73,8 @@ class SweepResult:
     """Reservations that were locked, including those that another process had ended meanwhile."""
     stranded: int = field(default=0, compare=False)
     """Reservations whose stock could not be released."""
+    left: int = field(default=0, compare=False)
+    """Overdue reservations that the next sweep ends: with them this one would have had too many seats and tickets."""
 
 
 @dataclass(slots=True)
@@ -164,7 +170,7 @@ def sweep_all(by: str = "sweep", *, lapsed_seconds: float = 0.0, seconds_max: fl
 
         swept = _sweep(lock_lapsed, by, lock_ms, transactions.write_on_django, splits=True, until=until)
         total += swept.reservations
-        if swept.found < SWEEP_MAX or _is_past(until):
+        if (swept.found < SWEEP_MAX and not swept.left) or _is_past(until):
             return total
 
 
@@ -262,6 +268,7 @@ def _sum(results: Sequence[SweepResult]) -> SweepResult:
         sum(result.seats for result in results),
         sum(result.tickets for result in results),
         stranded=sum(result.stranded for result in results),
+        left=sum(result.left for result in results),
     )
 
 
@@ -269,7 +276,8 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
     """Expire those of these locked reservations that are overdue, and write the cleanup log. Raises Stranded."""
     begun = time.monotonic()
     # Status and deadline are read again: the list was selected before the locks.
-    lapsed = _reread_lapsed.rows(cursor, reservation_ids=list(locked)) if locked else []
+    overdue = _reread_lapsed.rows(cursor, reservation_ids=list(locked)) if locked else []
+    lapsed = _within_tickets(overdue)
     if not lapsed:
         return _Expired(SweepResult(0, 0, 0))
     statuses = {row[0]: row[1] for row in lapsed}
@@ -292,9 +300,18 @@ def _expire(cursor: sql.Cursor, locked: Sequence[UUID], by: str) -> _Expired:
         len(statuses),
         sum(returned.seats for returned in sections.values()),
         sum(returned.tickets for returned in sections.values()),
+        left=len(overdue) - len(lapsed),
     )
     events = {row[0]: row[3] for row in lapsed}
     return _Expired(swept, [row[2] for row in lapsed], _endings(events, sections, transaction_id, lapsed=True))
+
+
+def _within_tickets(overdue: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Return the first of these rows, which have SWEEP_TICKETS_MAX seats and tickets together; at least one."""
+    sums = accumulate(row[4] for row in overdue)
+    return [row for row, tickets in zip(overdue, sums, strict=True) if tickets <= SWEEP_TICKETS_MAX] or list(
+        overdue[:1]
+    )
 
 
 def _endings(

@@ -1,5 +1,5 @@
 -- Reads status and deadline again under the lock, since the rows were selected before it.
-SELECT id, status, entry_id, event_id
+SELECT id, status, entry_id, event_id, seat_count
 FROM reservations_reservation
 WHERE id = ANY(%(reservation_ids)s::uuid[])
   AND status IN ('pending_payment', 'paying')

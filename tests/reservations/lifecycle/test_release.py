@@ -55,6 +55,33 @@ def test_a_sweep_ends_reservations_past_their_deadline_and_no_others() -> None:
     assert_audit_clean(without_money=True)
 
 
+def test_a_sweep_of_large_reservations_ends_only_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One transaction has SWEEP_TICKETS_MAX seats at most, or one reservation; the others are swept after it."""
+    monkeypatch.setattr(release, "SWEEP_TICKETS_MAX", 9)
+    event = make_event()
+    for row in "ABCD":
+        backdate_deadline(hold(event, seats=[f"hall-{row}-{number}" for number in range(1, 5)]).id)
+    swept = reservations.sweep()
+    assert (swept.reservations, swept.seats, swept.left, swept.found) == (2, 8, 2, 4)
+    assert_audit_clean(without_money=True)
+    assert reservations.sweep_all() == 2
+    assert not SeatInventory.objects.exclude(status=0).exists()
+    monkeypatch.setattr(release, "SWEEP_TICKETS_MAX", 1)
+    backdate_deadline(hold(event, seats=["hall-A-1", "hall-A-2"]).id)
+    assert reservations.sweep() == reservations.SweepResult(reservations=1, seats=2, tickets=0)
+    assert_audit_clean(without_money=True)
+
+
+def test_a_hold_gets_lapsed_seats_however_many_sweeps_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "SWEEP_TICKETS_MAX", 1)
+    event = make_event()
+    wanted = [f"hall-A-{number}" for number in range(1, 6)]
+    for one in wanted:
+        backdate_deadline(hold(event, seats=[one]).id)
+    assert len(hold(event, seats=wanted).seats) == 5
+    assert_audit_clean(without_money=True)
+
+
 def test_a_lapsed_reservation_reads_as_expired_before_the_sweep() -> None:
     event = make_event()
     entry = join(event)
