@@ -18,7 +18,7 @@ from apps.orders.checkout import guest_orders
 from apps.orders.invoices import invoice_lists, invoices
 from apps.orders.lookup import order_lookup
 from apps.orders.order_pages import live
-from apps.orders.payments import circuit_breaker, refunds
+from apps.orders.payments import circuit_breaker, large_orders, refunds
 from apps.orders.payments.providers import sandbox, signatures
 from apps.orders.privacy import background_erasure
 from apps.orders.provider_sync import charge_lists, charges, daily_comparison, discrepancies, inbox, status_inquiries
@@ -98,6 +98,12 @@ def handlers() -> list[TopicHandler]:
             provider_call,
             {"list_starter": charge_lists.start_charges, "together_max": settings.PAYMENT_CALLS_MAX},
         ),
+        TopicHandler(
+            topics.CHARGE_LARGE,
+            charges.handle_charge,
+            provider_call,
+            {"list_starter": charge_lists.start_charges, "together_max": large_orders.calls_max()},
+        ),
         TopicHandler(topics.ASK, charges.handle_inquiry, provider_call, {"list_handler": charges.handle_inquiries}),
         # A canceled event has thousands.
         TopicHandler(
@@ -109,10 +115,22 @@ def handlers() -> list[TopicHandler]:
         TopicHandler(topics.COMPARE_DAY, daily_comparison.handle, timedelta(minutes=10), {"attempts_max": 3}),
         TopicHandler(topics.PROVIDER_MESSAGE, inbox.process, short, {"list_handler": inbox.process_list}),
         TopicHandler(
+            topics.PROVIDER_MESSAGE_LARGE,
+            inbox.process,
+            short,
+            {"list_handler": large_orders.in_short_lists(inbox.process_list)},
+        ),
+        TopicHandler(
             topics.INVOICE,
             invoices.handle_invoice_message,
             short,
             {"list_handler": invoice_lists.handle_invoice_messages},
+        ),
+        TopicHandler(
+            topics.INVOICE_LARGE,
+            invoices.handle_invoice_message,
+            short,
+            {"list_handler": large_orders.in_short_lists(invoice_lists.handle_invoice_messages)},
         ),
         TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short, ticket_options),
         TopicHandler(topics.SEND_FREE_TICKETS, mail.send_tickets, short, few_options),

@@ -1,16 +1,19 @@
 """The outbox topics of this app. A message's key is its order's id, so that an order's messages stay in order. The key
 of ASK is the payment's id: ASK is retried for a long time, and the order's other messages must not wait for it. INVOICE
-has a key of its own for the same reason, and so do further mails with an order's tickets (`tickets_key`)."""
+has a key of its own for the same reason, and so do further mails with an order's tickets (`tickets_key`). Large orders
+have topics of their own, so that no list with others contains them (`payments.large_orders`)."""
 
 from uuid import UUID
 
 CHARGE = "orders.charge"
+CHARGE_LARGE = "orders.charge_large"
 ASK = "orders.ask"
 REFUND = "orders.refund"
 RECONCILE_PAYMENT = "orders.reconcile_payment"
 RECONCILE_REFUND = "orders.reconcile_refund"
 COMPARE_DAY = "orders.compare_day"
 PROVIDER_MESSAGE = "orders.provider_message"
+PROVIDER_MESSAGE_LARGE = "orders.provider_message_large"
 SEND_TICKETS = "orders.send_tickets"
 SEND_FREE_TICKETS = "orders.send_free_tickets"
 """Of orders that cost nothing, which strangers can place for any address."""
@@ -47,6 +50,7 @@ ERASE_PERSON = "orders.erase_person"
 SEND_FIGURES = "orders.send_figures"
 """Its key is the id of the scheduled task's run."""
 INVOICE = "orders.invoice"
+INVOICE_LARGE = "orders.invoice_large"
 
 
 def tickets_key(order_id: UUID, link_version: int, *, is_of_staff: bool) -> str:

@@ -9,13 +9,13 @@ from django.conf import settings
 
 from apps.events import facade as events
 from apps.kernel.fastpath.batch_loader import BatchLoader
-from apps.kernel.fastpath.concurrency_limit import ConcurrencyLimit
+from apps.kernel.fastpath.concurrency_limit import WAIT_SECONDS_MAX, ConcurrencyLimit
 from apps.kernel.fastpath.dispatcher import Route
 from apps.kernel.fastpath.request import ForwardToSite, Request
 from apps.kernel.fastpath.response import Reply, private_reply_of_json
 from apps.kernel.http import idempotency, problems
 from apps.orders.checkout.buyer_details import read_details
-from apps.orders.checkout.checkout_lists import checkouts, fingerprint_of, plain_checkout
+from apps.orders.checkout.checkout_lists import PlainCheckout, checkouts, fingerprint_of, plain_checkout
 from apps.orders.payments.providers import chosen_provider
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
@@ -23,6 +23,12 @@ from apps.reservations import facade as reservations
 CHECKOUTS_MAX = 128
 """Checkouts that a process handles at once."""
 CHECKOUTS_WAITING_MAX = 1_000
+_ALL = ""
+"""The checkouts of all events wait in one queue."""
+LARGE_MAX = 16
+LARGE_WAITING_MAX = 48
+"""Checkouts of large orders that a process handles at once, and that wait. Both are among CHECKOUTS_MAX, half of
+which is left to other orders, however long the large ones take."""
 
 
 class LoadedReservation(NamedTuple):
@@ -81,10 +87,22 @@ async def check_out(request: Request, reservation_id: str) -> Reply:
         idempotency_key=key,
         fingerprint=fingerprint_of(loaded.reservation, body),
     )
-    answer = None if plain is None else await checkouts.submit(plain)
+    answer = None if plain is None else await submit(plain)
     if answer is None:
         raise ForwardToSite
     return private_reply_of_json(answer.body.encode(), answer.status)
+
+
+async def submit(checkout: PlainCheckout) -> idempotency.Answer | None:
+    """Place the checkout together with others, and return its answer, or None if it must be decided alone. One of a
+    large order first waits until few others are under way. Raises Busy and OutcomeUnknown."""
+    if not checkout.is_large:
+        return await checkouts.submit(checkout)
+    await _large_limit.acquire(_ALL)
+    try:
+        return await checkouts.submit(checkout)
+    finally:
+        _large_limit.leave(_ALL)
 
 
 def _is_owner(caller: queue.Caller, loaded: LoadedReservation) -> bool:
@@ -92,12 +110,19 @@ def _is_owner(caller: queue.Caller, loaded: LoadedReservation) -> bool:
     return is_same_event and queue.owns_without_lookup(caller, loaded.entry)
 
 
+_large_limit = ConcurrencyLimit(
+    "large-checkouts",
+    alone_max=LARGE_MAX,
+    waiting_max=LARGE_WAITING_MAX,
+    late_seconds=WAIT_SECONDS_MAX,
+    find_key=lambda _: _ALL,
+)
 checkout_limit = ConcurrencyLimit(
     "checkouts",
     alone_max=CHECKOUTS_MAX,
     waiting_max=CHECKOUTS_WAITING_MAX,
     late_seconds=settings.OVERLOAD_WAIT_MS / 1_000,
-    find_key=lambda _: "",  # The checkouts of all events wait in one queue.
+    find_key=lambda _: _ALL,
 )
 
 ROUTES = (Route("POST", "reservations/<uuid>/checkout", check_out, "checkout", "write", checkout_limit),)

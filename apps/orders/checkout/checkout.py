@@ -23,7 +23,7 @@ from apps.orders.errors import PaymentTimeExpired, TermsNotAccepted
 from apps.orders.lines import create_order_lines, replace_order_lines
 from apps.orders.locks import lock_order_of_reservation
 from apps.orders.models import Order, Payment
-from apps.orders.payments import settlement
+from apps.orders.payments import large_orders, settlement
 from apps.orders.payments.providers import chosen_provider
 from apps.orders.promo_codes import promo_codes
 from apps.orders.selectors import order_view, placed_contract
@@ -83,7 +83,7 @@ def check_out(
     answer = None if plain is None else checkouts.submit_sync(plain, CHECKOUT_TIMEOUT_MS)
     if answer is not None:
         return answer
-    grace = timedelta(seconds=event.policy.grace_seconds)
+    grace, tickets = timedelta(seconds=event.policy.grace_seconds), reservation.seat_count
     if event.status == "canceled":
         raise reservations.ReservationExpired("The organizer canceled this event.")
     # The offer is read without a lock, for the bill. `use_code` decides under the code's lock whether it still applies.
@@ -113,7 +113,7 @@ def check_out(
                 settlement.confirm_free_order(order, network)
                 body = placed_contract(order, None, bill)
             else:
-                payment = _start_attempt(order, 1, provider.name, details, grace, begun.at)
+                payment = _start_attempt(order, tickets, 1, provider.name, details, grace, begun.at)
                 body = placed_contract(order, payment, bill)
         else:
             known = idempotency.find_answer(scope, idempotency_key, fingerprint)
@@ -131,7 +131,7 @@ def check_out(
                 if order.total_minor == 0:
                     settlement.confirm_free_order(order, network)
                 else:
-                    _start_attempt(order, last.tries + 1, provider.name, details, grace, now)
+                    _start_attempt(order, tickets, last.tries + 1, provider.name, details, grace, now)
             body = order_view(order).checkout_contract()
         answer = Answer(202, json.dumps(body))
         # Store the answer even if this request changed nothing. A second tab may lose this response and repeat the
@@ -162,7 +162,13 @@ def _create_or_lock_order(
 
 
 def _start_attempt(
-    order: Order, attempt: int, provider: str, details: CheckoutDetails, grace: timedelta, now: datetime
+    order: Order,
+    ticket_count: int,
+    attempt: int,
+    provider: str,
+    details: CheckoutDetails,
+    grace: timedelta,
+    now: datetime,
 ) -> Payment:
     payment = Payment.objects.create(
         order=order,
@@ -174,7 +180,8 @@ def _start_attempt(
         counts_until=order.pay_deadline + grace,
         created_at=now,
     )
-    outbox.publish(topics.CHARGE, str(order.pk), {"payment": str(payment.pk)})
+    topic = large_orders.topic_for(topics.CHARGE, ticket_count)
+    outbox.publish(topic, str(order.pk), {"payment": str(payment.pk)})
     return payment
 
 

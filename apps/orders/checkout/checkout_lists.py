@@ -27,6 +27,7 @@ from apps.orders.checkout.buyer_details import CheckoutDetails
 from apps.orders.checkout.new_orders import NUMBER_ONCE, new_order, place_call, read_placed
 from apps.orders.lines import create_lines_call
 from apps.orders.models import Order, Payment
+from apps.orders.payments import large_orders
 from apps.orders.selectors import placed_contract
 from apps.reservations import facade as reservations
 
@@ -59,6 +60,10 @@ class PlainCheckout:
     @property
     def event(self) -> events.EventView:
         return self.reservation.event
+
+    @property
+    def is_large(self) -> bool:
+        return large_orders.is_large(self.reservation.seat_count)
 
     @property
     def scope(self) -> str:
@@ -126,29 +131,36 @@ class _Placed(NamedTuple):
 
     @property
     def charge(self) -> outbox.NewMessage:
-        return outbox.NewMessage(topics.CHARGE, str(self.order.pk), {"payment": str(self.payment.pk)})
+        topic = large_orders.topic_for(topics.CHARGE, self.planned.seat_count)
+        return outbox.NewMessage(topic, str(self.order.pk), {"payment": str(self.payment.pk)})
 
 
 def decide(
     checkouts: Sequence[PlainCheckout], write: transactions.TransactionOpener = transactions.write_on_django
 ) -> Iterator[dict[int, Answer | None]]:
-    """Place the plain ones of these checkouts in one transaction. Yield the answer to each, by index, after the commit:
-    None if it must be decided alone. An answer that an earlier transaction committed is returned again.
+    """Place the plain ones of these checkouts in one transaction; those of large orders in further ones, a few in each.
+    Yield the answer to each, by index, after its commit: None if it must be decided alone. An answer that an earlier
+    transaction committed is returned again.
 
     `write` opens its transactions, by default on this thread's connection; none may be open."""
     first: dict[uuid.UUID, int] = {}
+    indexes: dict[uuid.UUID, list[int]] = {}
     for index, checkout in enumerate(checkouts):
         first.setdefault(checkout.reservation.id, index)
-    answers, placed = _place([checkouts[index] for index in _with_keys_once(checkouts, first.values())], write)
-    yield {
-        index: answers.get(checkout.reservation.id)
-        if checkouts[first[checkout.reservation.id]].is_repeated_by(checkout)
-        else None
-        for index, checkout in enumerate(checkouts)
-    }
-    if placed:
-        outbox.notify_published([one.charge for one in placed])
-        reservations.notify_payments_begun([one.planned for one in placed], write)
+        indexes.setdefault(checkout.reservation.id, []).append(index)
+    decided = [checkouts[index] for index in _with_keys_once(checkouts, first.values())]
+    for part in large_orders.split(decided, lambda checkout: checkout.reservation.seat_count):
+        answers, placed = _place(part, write)
+        yield {
+            index: answers.get(one.reservation.id) if one.is_repeated_by(checkouts[index]) else None
+            for one in part
+            for index in indexes.pop(one.reservation.id)
+        }
+        if placed:
+            outbox.notify_published([one.charge for one in placed])
+            reservations.notify_payments_begun([one.planned for one in placed], write)
+    if indexes:
+        yield {index: None for left in indexes.values() for index in left}
 
 
 def _with_keys_once(checkouts: Sequence[PlainCheckout], indexes: Iterable[int]) -> list[int]:
@@ -298,6 +310,9 @@ checkouts: Batcher[PlainCheckout, Answer | None] = Batcher(
     "checkouts",
     lambda connection, checkouts: decide(checkouts, transactions.writes_on(connection)),
     find_committed=decide_finds_committed,
+    key=lambda checkout: checkout.is_large,
+    committers_max=2,
     batch_max=BATCH_MAX,
 )
-"""Group commit of checkouts: those that arrive together are placed together, on a connection of their own."""
+"""Group commit of checkouts: those that arrive together are placed together, on a connection of their own. Those of
+large orders have a queue, a thread and a connection of their own."""

@@ -264,7 +264,7 @@ def _check_inbox(context: auditor.AuditContext) -> Iterator[str]:
         [_inbox],
         changed=_unprocessed_messages,
         event_id=context.once(_event_id),
-        topic=topics.PROVIDER_MESSAGE,
+        topics=[topics.PROVIDER_MESSAGE, topics.PROVIDER_MESSAGE_LARGE],
         minutes_max=UNPROCESSED_MINUTES_MAX,
     )
     for provider, message_id, wrong in found:

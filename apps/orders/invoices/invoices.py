@@ -44,10 +44,10 @@ class Row:
 _ROW_FIELDS = tuple(field.name for field in fields(Row))
 
 
-def invoice_message(order: Order) -> outbox.NewMessage:
+def invoice_message(order: Order, topic: str = topics.INVOICE) -> outbox.NewMessage:
     """Return the outbox message that triggers `issue` for the order. It has a key of its own, so that tickets do not
     wait for an invoice."""
-    return outbox.NewMessage(topics.INVOICE, f"invoice:{order.pk}", {"order": str(order.pk)})
+    return outbox.NewMessage(topic, f"invoice:{order.pk}", {"order": str(order.pk)})
 
 
 def handle_invoice_message(message: outbox.Message) -> None:

@@ -18,7 +18,7 @@ from apps.orders import lines, topics
 from apps.orders.invoices import invoices
 from apps.orders.locks import LockedPayment
 from apps.orders.models import ATTEMPTS_MAX, Order, Payment, ProviderMessage
-from apps.orders.payments import circuit_breaker, refunds
+from apps.orders.payments import circuit_breaker, large_orders, refunds
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.promo_codes import promo_codes
 from apps.orders.tickets import ticket_issuance
@@ -261,7 +261,8 @@ def issue_tickets(
     outgoing = []
     for order, view in sales:
         if order.total_minor:
-            outgoing.append(invoices.invoice_message(order))
+            invoice_topic = large_orders.topic_for(topics.INVOICE, view.seat_count)
+            outgoing.append(invoices.invoice_message(order, invoice_topic))
         topic = topics.SEND_TICKETS if order.total_minor else topics.SEND_FREE_TICKETS
         if view.seat_count >= LARGE_FROM:
             topic = topics.SEND_MANY_TICKETS

@@ -25,8 +25,9 @@ from django.db import connection, connections
 from apps.kernel import clock
 from apps.kernel.db import model_rows, pools, sql, transactions
 from apps.kernel.outbox.facade import LIST_MAX, Ends, Message
+from apps.orders import topics
 from apps.orders.models import Order, Payment
-from apps.orders.payments import circuit_breaker, order_updates, settlement, settlement_lists
+from apps.orders.payments import circuit_breaker, large_orders, order_updates, settlement, settlement_lists
 from apps.orders.payments.providers import get_provider
 from apps.orders.payments.providers.protocol import ChargeRequest, Kind, ProviderEvent, ProviderFault
 from apps.orders.provider_sync import charges, event_storage, inbox
@@ -91,7 +92,7 @@ def start_charges(messages: Sequence[Message], ends: Ends) -> None:
                 arrived.append(_answer_of(call, future))
             else:
                 future.add_done_callback(partial(_receive, call))
-        _arrivals.extend(arrived)
+        _arrivals_of(messages[0]).extend(arrived)
 
 
 def _start_plain(messages: Sequence[Message], ends: Ends) -> list[_Call]:
@@ -159,7 +160,7 @@ def _start_plain(messages: Sequence[Message], ends: Ends) -> list[_Call]:
 
 def _receive(call: _Call, future: "Future[ProviderEvent]") -> None:
     """Add the result of a call to the answers to settle. Runs on the thread that ended the call: it must not wait."""
-    _arrivals.extend([_answer_of(call, future)])
+    _arrivals_of(call.message).extend([_answer_of(call, future)])
 
 
 def _answer_of(call: _Call, future: "Future[ProviderEvent]") -> _Answer:
@@ -175,8 +176,9 @@ class Arrivals:
     """The answers of one process that are to be settled. One thread settles them, all that have arrived at once: those
     that arrive meanwhile are the next group."""
 
-    def __init__(self, settle: Callable[[Sequence[_Answer]], None]) -> None:
+    def __init__(self, settle: Callable[[Sequence[_Answer]], None], group_max: int = LIST_MAX) -> None:
         self._settle = settle
+        self._group_max = group_max
         self._changed = threading.Condition()
         self._answers: deque[_Answer] = deque()
         self._has_thread = False
@@ -203,10 +205,10 @@ class Arrivals:
             connections.close_all()
 
     def _next_group(self) -> list[_Answer]:
-        """Return the answers that have arrived, LIST_MAX at most. None within IDLE_SECONDS: this thread ends."""
+        """Return the answers that have arrived, `group_max` at most. None within IDLE_SECONDS: this thread ends."""
         with self._changed:
             self._has_thread = self._changed.wait_for(lambda: bool(self._answers), IDLE_SECONDS)
-            return [self._answers.popleft() for _ in range(min(len(self._answers), LIST_MAX))]
+            return [self._answers.popleft() for _ in range(min(len(self._answers), self._group_max))]
 
 
 def settle_arrived(answers: Sequence[_Answer]) -> None:
@@ -290,3 +292,9 @@ def _note_fault(call: _Call, error: BaseException) -> None:
 
 
 _arrivals = Arrivals(settle_arrived)
+_large_arrivals = Arrivals(settle_arrived, large_orders.LIST_MAX)
+"""Those of large orders, which another thread settles."""
+
+
+def _arrivals_of(message: Message) -> Arrivals:
+    return _large_arrivals if message.topic == topics.CHARGE_LARGE else _arrivals

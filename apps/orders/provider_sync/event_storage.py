@@ -16,6 +16,7 @@ from apps.kernel.group_commit.batcher import Batcher, decide_finds_committed
 from apps.kernel.outbox import facade as outbox
 from apps.orders import topics
 from apps.orders.models import ProviderMessage
+from apps.orders.payments import large_orders
 from apps.orders.payments.providers import read_webhook
 from apps.orders.payments.providers.protocol import Headers, ProviderEvent
 
@@ -47,6 +48,8 @@ class PaymentIds(NamedTuple):
 
     payment_id: UUID
     order_id: UUID
+    ticket_count: int
+    """Of the order."""
 
 
 class NewRow(NamedTuple):
@@ -94,8 +97,10 @@ def receive_all(
 
 
 def _processing(row: NewRow, payment: PaymentIds | None) -> outbox.NewMessage:
-    key = row.id if payment is None else payment.order_id
-    return outbox.NewMessage(topics.PROVIDER_MESSAGE, str(key), {"message": row.id})
+    if payment is None:
+        return outbox.NewMessage(topics.PROVIDER_MESSAGE, str(row.id), {"message": row.id})
+    topic = large_orders.topic_for(topics.PROVIDER_MESSAGE, payment.ticket_count)
+    return outbox.NewMessage(topic, str(payment.order_id), {"message": row.id})
 
 
 def find_payments(cursor: sql.Cursor, deliveries: Sequence[Delivery]) -> list[PaymentIds | None]:
@@ -109,7 +114,7 @@ def find_payments(cursor: sql.Cursor, deliveries: Sequence[Delivery]) -> list[Pa
         # An event with a key that is not ours is about no payment of ours.
         references=["" if one.event.key else one.event.reference for one in deliveries],
     )
-    payments = {number: PaymentIds(payment_id, order_id) for number, payment_id, order_id in found}
+    payments = {number: PaymentIds(*rest) for number, *rest in found}
     return [payments.get(number) for number in range(len(deliveries))]
 
 

@@ -15,7 +15,7 @@ CROSS JOIN LATERAL (
         WHEN message.processed_at IS NULL AND NOT EXISTS (
             SELECT 1
             FROM outbox_outboxmessage AS waiting
-            WHERE waiting.topic = %(topic)s
+            WHERE waiting.topic = ANY(%(topics)s::text[])
               AND waiting.key = coalesce(sale.id::text, message.id::text)
               AND waiting.body ->> 'message' = message.id::text
               AND waiting.done_at IS NULL

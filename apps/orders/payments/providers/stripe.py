@@ -23,6 +23,7 @@ import aiohttp
 import stripe as sdk
 from django.conf import settings
 
+from apps.orders.payments import large_orders
 from apps.orders.payments.providers import event_loop
 from apps.orders.payments.providers import stripe_objects as objects
 from apps.orders.payments.providers.protocol import (
@@ -152,9 +153,9 @@ _async_clients: dict[tuple[Any, ...], sdk.StripeClient] = {}
 
 
 def _async_client() -> sdk.StripeClient:
-    """Return the client of the running event loop, with PAYMENT_CALLS_MAX connections at most."""
+    """Return the client of the running event loop, with a connection for each charge that may be under way."""
     base, timeout_seconds = settings.STRIPE_API_BASE, settings.PAYMENT_TIMEOUT_SECONDS
-    calls_max = settings.PAYMENT_CALLS_MAX
+    calls_max = settings.PAYMENT_CALLS_MAX + large_orders.calls_max()
     of = (id(asyncio.get_running_loop()), settings.STRIPE_SECRET_KEY, base, timeout_seconds, calls_max)
     if of not in _async_clients:
         sdk.enable_telemetry = False
