@@ -121,6 +121,13 @@ class _Key(NamedTuple):
     language: str
 
 
+class _Request(NamedTuple):
+    """A request for a page that is at the site. The result of its task is None if the page cannot be shared."""
+
+    task: "asyncio.Task[Page | None]"
+    is_repeated: bool
+
+
 class _Figures:
     """What this process has answered."""
 
@@ -142,8 +149,7 @@ class PageCache:
         # The least recently sent page first.
         self._pages: OrderedDict[_Key, Page] = OrderedDict()
         self._byte_count = 0
-        self._renders: dict[_Key, asyncio.Task[Page | None]] = {}
-        """The requests to the site in progress. The result is None if the page cannot be shared."""
+        self._renders: dict[_Key, _Request] = {}
         self._waiting: dict[tuple[_Key, str], asyncio.Task[Page | None]] = {}
         """Each client's wait until it has the result of a render, by the page and the client's subject."""
         self._unkept: dict[_Key, float] = {}
@@ -312,9 +318,13 @@ class PageCache:
 
     def _begin_render(self, key: _Key, scope: Scope) -> "asyncio.Task[Page | None]":
         """Return the request for this page that is at the site, which ends with Saturated if its client has no thread,
-        or else the task that waits until this client can send one, begun now if there was none."""
+        or else the task that waits until this client can send one, begun now if there was none. A repeated request will
+        probably end so again: this client's is to be sent next."""
+        request = self._renders.get(key)
+        if request is not None and not request.is_repeated:
+            return request.task
         client = rate_limits.subject(client_address.address_from_scope(scope))
-        task = self._renders.get(key) or self._waiting.get((key, client))
+        task = self._waiting.get((key, client))
         if task is None:
             task = self._waiting[key, client] = asyncio.create_task(self._render_when_free(key, client, scope))
             task.add_done_callback(_retrieve_error)
@@ -332,8 +342,9 @@ class PageCache:
                         page = self._pages.get(key)
                         if page is not None and page.begun > asked_at and self._is_usable(page, monotonic()):
                             return page
-                        task = self._renders[key] = asyncio.create_task(self._request(key, scope, is_repeated))
+                        task = asyncio.create_task(self._request(key, scope, is_repeated))
                         task.add_done_callback(_retrieve_error)
+                        self._renders[key] = _Request(task, is_repeated)
                         with suppress(Saturated):
                             return await task
                         pause = next(pauses, None)
@@ -342,7 +353,7 @@ class PageCache:
                         is_repeated = True
                         await asyncio.sleep(pause)
                 with suppress(Saturated):
-                    return await asyncio.shield(other)
+                    return await asyncio.shield(other.task)
         finally:
             del self._waiting[key, client]
 

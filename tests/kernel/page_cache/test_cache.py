@@ -531,6 +531,7 @@ async def test_a_stale_page_is_rendered_again_for_a_client_that_has_a_thread(
     await site.reached.wait()
     while pages._renders:
         await run_loop_once()
+    clock.now += 0.01
     for client in (BUSY, VISITOR):
         assert (await ask(pages, client=client)).body == old
     await drain(pages)
@@ -538,7 +539,35 @@ async def test_a_stale_page_is_rendered_again_for_a_client_that_has_a_thread(
     assert len(site.rendered) == 2
 
 
+async def test_a_visit_during_a_repeated_request_has_the_page_rendered_next(
+    pages: PageCache, site: FakeSite, clock: Clock
+) -> None:
+    """The copy is stale. A's request has been refused once and is at the site again
+    B gets the copy
+    the site refuses A's request; B's is sent without another visit
+    """
+    await ask(pages)
+    clock.now += cache.REFRESH_SECONDS
+    site.saturated.add(BUSY)
+    site.may_refuse = first_refusal = asyncio.Event()
+    site.reached.clear()
+    assert (await ask(pages, client=BUSY)).status == 200
+    await site.reached.wait()
+    site.may_refuse = second_refusal = asyncio.Event()
+    first_refusal.set()
+    while site.requests[-1] != (BUSY, True):
+        await run_loop_once()
+    clock.now += 0.01
+    assert (await ask(pages)).status == 200
+    await run_loop_once()
+    assert site.requests[-1] == (BUSY, True)
+    second_refusal.set()
+    await drain(pages)
+    assert site.requests[-1] == (VISITOR, False)
+    assert len(site.rendered) == 2
+
+
 async def drain(pages: PageCache) -> None:
     """Wait for the renders in the background."""
-    while tasks := [*pages._waiting.values(), *pages._renders.values()]:
+    while tasks := [*pages._waiting.values(), *(request.task for request in pages._renders.values())]:
         await asyncio.gather(*tasks, return_exceptions=True)
