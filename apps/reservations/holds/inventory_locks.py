@@ -3,7 +3,8 @@
 Named seats are first read without a lock, so that a request for a sold seat locks nothing.
 """
 
-from collections.abc import Collection, Mapping, Set
+import time
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 from uuid import UUID
@@ -134,7 +135,7 @@ def _judge_named_seats(batch: Batch, buyers: BuyerLocks) -> Choices:
 
 def _choose(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: int) -> Choices:
     """Choose seats for every best-available request without a choice that it can have. No two requests of the batch get
-    the same seat. A request for which nothing fits gets a verdict."""
+    the same seat. A request for which nothing fits gets a verdict, and so does one that is too late to choose."""
     asking, chosen, passed_over = choices.undecided.requests, dict(choices.chosen), set(choices.passed_over)
     reserved = {seat_id for request in asking.values() for seat_id in request.seats}
     choosing: dict[int, HoldRequest] = {}
@@ -151,11 +152,17 @@ def _choose(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: int)
     tries = try_number + (CHOICES_MAX if batch.wait.is_waiting else 0)
     demands = [request.best for request in choosing.values() if request.best is not None]
     alternatives = min(ALTERNATIVES_FACTOR**tries, ALTERNATIVES_MAX)
-    proposer = Proposer(batch.cursor, demands, reserved | passed_over, alternatives)
+    named = frozenset(seat_id for one in choosing.values() if one.best and one.best.areas for seat_id in one.seats)
+    proposer = Proposer(batch.cursor, demands, reserved | passed_over, alternatives, named=named)
     verdicts: dict[int, Verdict] = {}
     lapsed_events = choices.lapsed_events
-    for index, request in choosing.items():
+    for place, (index, request) in enumerate(_small_events_first(choosing)):
         assert request.best is not None
+        if place > 0 and time.monotonic() >= batch.choose_until:
+            # Final, since a further round of the batch would take as long. The first one always gets its choice.
+            verdicts[index] = Refused(problems.Busy())
+            chosen.pop(index, None)
+            continue
         demand = request.best
         if demand.areas and request.guarded:
             demand = _within_opened_areas(request, demand, buyers)
@@ -170,7 +177,7 @@ def _choose(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: int)
             # Read the seats again after the lapsed reservations. Otherwise a sweep that commits between the two reads
             # would be missed: the seats would still be held in the first, and nothing overdue in the second.
             lapsed_events = read_lapsed_events(batch)
-            proposer = Proposer(batch.cursor, demands, proposer.taken | passed_over, alternatives)
+            proposer = Proposer(batch.cursor, demands, proposer.taken | passed_over, alternatives, named=named)
             proposal = proposer.propose(demand, own, request.seats.keys())
             is_short = proposal.seats is None and proposal.fitting_count < demand.quantity
         if proposal.seats is not None:
@@ -192,6 +199,16 @@ def _choose(batch: Batch, buyers: BuyerLocks, choices: Choices, try_number: int)
             verdicts[index] = refused_or_shortage(request, problem, lapsed_events or ())
     undecided = choices.undecided.without(verdicts)
     return replace(choices, undecided=undecided, chosen=chosen, passed_over=passed_over, lapsed_events=lapsed_events)
+
+
+def _small_events_first(choosing: Mapping[int, HoldRequest]) -> Sequence[tuple[int, HoldRequest]]:
+    """Return these requests with those of events with few areas first, so that the time for choosing is not used up for
+    them by others. Requests of one event stay in the order of arrival."""
+    area_counts: dict[int, int] = {}
+    for request in choosing.values():
+        areas = request.best.areas if request.best is not None else ()
+        area_counts[request.event.id] = max(len(areas), area_counts.get(request.event.id, 0))
+    return sorted(choosing.items(), key=lambda item: area_counts[item[1].event.id])
 
 
 def _within_opened_areas(request: HoldRequest, demand: BestAvailable, buyers: BuyerLocks) -> BestAvailable:

@@ -5,6 +5,9 @@ rival may lose elsewhere and leave the seat free), or `Shortage` if a reservatio
 they want (sweeping inside the batch would give one seat to two buyers). Both are decided again; from the second round
 on, transactions wait for locks, in id order. Only stock that is sold or held is a final refusal.
 
+Seats are chosen for a limited time; after that, requests for best available are answered with a retry. Whatever makes
+a choice slow, an event with such requests keeps no committer from the other events for longer.
+
 A lock that is not released in time blocks only the requests that need it. The failed wait rolls back the transaction of
 the whole batch, which is then decided again without waiting; only those requests remain undecided.
 """
@@ -35,6 +38,8 @@ ROUNDS_MAX = 4
 FAILED_WAITS_MAX = 2
 """After this many failed waits for locks, undecided requests are answered with a retry, since other batches wait behind
 this one."""
+CHOICE_SECONDS_MAX = 1.5
+"""How long one batch chooses seats, in all of its rounds. A usual batch does so for less than a tenth of it."""
 BATCH_MAX = 128
 COMMITTERS_MAX = 4
 """Concurrent batches of different events in one process, each with a connection: a stuck event occupies one."""
@@ -86,9 +91,10 @@ def _rounds(requests: Sequence[HoldRequest], write: transactions.TransactionOpen
     hopeless: set[int] = set()
     failed_waits = 0
     _prepare_caps(requests, write)
+    choose_until = time.monotonic() + CHOICE_SECONDS_MAX
     for round_number in range(ROUNDS_MAX):
         waiting = round_number > 0
-        verdicts, came = _decide(undecided, requests, last, waiting=waiting, write=write)
+        verdicts, came = _decide(undecided, requests, last, waiting=waiting, write=write, choose_until=choose_until)
         failed_waits += not came
         settled: dict[int, HoldOutcome] = {}
         for index, verdict in verdicts.items():
@@ -117,13 +123,14 @@ def _decide(
     *,
     waiting: bool,
     write: transactions.TransactionOpener,
+    choose_until: float,
 ) -> tuple[Mapping[int, Verdict], bool]:
     """Return one round's verdicts by index, and whether all waits for locks succeeded."""
     asked = [requests[index] for index in undecided]
     careful = False
     for wait in (LockWait.WAITING if waiting else LockWait.GENERAL_ADMISSION_ONLY, LockWait.NONE):
         try:
-            verdicts = decide_once(asked, wait=wait, write=write, careful=careful)
+            verdicts = decide_once(asked, wait=wait, write=write, careful=careful, choose_until=choose_until)
         except transactions.FAILURES as error:
             if transactions.violated_constraint(error) == HELD_ONCE:
                 # A seat has status free and a live line, so the constraint refused another line. It is not sold.

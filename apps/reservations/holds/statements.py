@@ -6,6 +6,7 @@ then lock rows for requests that the earlier results refuse. That delays other t
 is used: a transaction that holds such a row waits for no lock that comes before it in the order.
 """
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -40,6 +41,8 @@ class Batch:
     wait: LockWait
     careful: bool
     """Whether seats with status free but a live line, a state that no service leaves behind, count as taken."""
+    choose_until: float = math.inf
+    """By the monotonic clock: after this, only the first request that leaves the choice of seats is decided."""
 
 
 Results = Mapping[str, roundtrip.StatementResult]

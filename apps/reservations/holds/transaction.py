@@ -5,6 +5,7 @@ codes, seats, then general-admission rows; within each kind by id. Each stage ge
 stages. Nothing is written before every request is decided.
 """
 
+import math
 from collections.abc import Sequence
 
 from apps.kernel.db import transactions
@@ -22,12 +23,17 @@ STATEMENT_MS = 3_000
 
 
 def decide_once(
-    requests: Sequence[HoldRequest], *, wait: LockWait, write: transactions.TransactionOpener, careful: bool = False
+    requests: Sequence[HoldRequest],
+    *,
+    wait: LockWait,
+    write: transactions.TransactionOpener,
+    careful: bool = False,
+    choose_until: float = math.inf,
 ) -> list[Verdict]:
     """Decide these requests in one transaction and commit the holds that succeed; return one verdict per request, in
-    order. After the commit, update the copies in Redis. `careful`: see `Batch`."""
+    order. After the commit, update the copies in Redis. `careful`, `choose_until`: see `Batch`."""
     with write(lock_ms=LOCK_WAIT_MS, statement_ms=STATEMENT_MS) as cursor:
-        batch = Batch(cursor, requests, wait, careful)
+        batch = Batch(cursor, requests, wait, careful, choose_until)
         locks = lock_buyers(batch)
         choices = lock_inventory(batch, locks)
         verdicts = decide(batch, locks, choices)

@@ -1,5 +1,7 @@
 """Best available in an event with many areas: few statements, linear work, and still together wherever possible."""
 
+import random
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -7,15 +9,17 @@ import pytest
 from django.db import connection
 
 from apps.events import facade as events
+from apps.kernel.http import problems
 from apps.reservations import facade as reservations
 from apps.reservations.errors import SoldOut
-from apps.reservations.holds import event_cache
+from apps.reservations.holds import event_cache, service
 from apps.reservations.holds.requests import EventLookup, resolve_best_available
 from apps.reservations.holds.seat_choice import area_candidates, candidates, longest_runs
 from apps.reservations.holds.seat_choice.area_candidates import FIRST_MAX, SCATTERED_SECTIONS, Proposer
 from apps.reservations.holds.seat_choice.areas import Area, Areas
-from apps.reservations.holds.seat_choice.best_available import BestAvailable
-from apps.reservations.models import SeatInventory
+from apps.reservations.holds.seat_choice.best_available import BestAvailable, fitting_count
+from apps.reservations.holds.seat_choice.free_runs import FreeSeat
+from apps.reservations.models import BlockedFor, SeatInventory
 from tests.support.factories import assert_audit_clean, hold, join, make_event, make_hold_request
 from tests.support.races import statements
 from tests.support.reservations.buyers import is_held, outcome_types, problem_of
@@ -55,6 +59,11 @@ def pairs_apart() -> events.EventView:
 
 def anywhere(event: events.EventView, quantity: int, **more: Any) -> reservations.HoldRequest:
     return make_hold_request(event, best_available={"quantity": quantity, **more})
+
+
+def besides(event: events.EventView, quantity: int, **more: Any) -> reservations.HoldRequest:
+    """Request seats anywhere besides what else the payload says."""
+    return make_hold_request(event, more.pop("entry", None), best_available={"quantity": quantity}, **more)
 
 
 def decide(*requests: reservations.HoldRequest) -> tuple[list[reservations.HoldOutcome], list[str]]:
@@ -196,6 +205,122 @@ def test_the_work_of_a_choice_is_proportional_to_the_areas(single_seats: events.
             assert seats is not None
             proposer.take(seats)
     assert hashed <= len(demand.areas)
+
+
+def test_requests_of_every_kind_share_one_count_of_the_areas(single_seats: events.EventView) -> None:
+    """They name a seat besides, replace a reservation, or want more seats. Before, all areas were counted again for
+    each of those that name a seat and for each quantity, while the holds of all events waited."""
+    mine = [join(single_seats) for _ in range(3)]
+    replaced = [hold(single_seats, one, seats=[f"h{at}-F-1"]) for at, one in enumerate(mine)]
+    requests = [
+        *(besides(single_seats, 1 + at % 3, seats=[f"h{at}-E-1"]) for at in range(8)),
+        *(besides(single_seats, 1, replace=str(one.id), entry=own) for one, own in zip(replaced, mine, strict=True)),
+        anywhere(single_seats, 6),
+    ]
+    outcomes, read = decide(*requests)
+    assert outcome_types(outcomes) == ["held"] * len(requests)
+    assert read.count("free_areas") == 1
+    assert read.count("adjacent_areas") <= 8, "for each quantity of those that name a seat, not for each of them"
+    assert len({seat for outcome in outcomes for seat in seats_of(outcome)}) == sum(one.seat_count for one in requests)
+    assert_audit_clean()
+
+
+def test_a_named_seat_does_not_count_for_its_request_but_for_others() -> None:
+    """One hall of three seats. A limit of the count must not hide that more seats are free than one request wants."""
+    event = make_event(rows=1, seats_per_row=3)
+    everything = [f"hall-A-{number}" for number in (1, 2, 3)]
+    (refused,), _ = decide(besides(event, 1, seats=everything))
+    assert isinstance(problem_of(refused), SoldOut)
+    (refused,), _ = decide(besides(event, 2, seats=everything[:2]))
+    assert problem_of(refused).extra["available"] == 1
+    (refused, held), _ = decide(besides(event, 3, seats=everything[:1]), anywhere(event, 3))
+    assert (is_held(refused), is_held(held)) == (False, True), "the loser's named seat is free for the other"
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_counts_agree_with_all_free_seats(seed: int) -> None:
+    """For requests with random named and own seats, of several prices, in a hall with accessible seats: whether a
+    request fits, and how many seats do if it does not."""
+    chance = random.Random(seed)
+    names = [f"h{hall}-{row}-{number}" for hall in range(3) for row in "ABCDE" for number in (1, 2)]
+    event = make_event(
+        rows=5,
+        seats_per_row=2,
+        halls=halls(3),
+        accessible=frozenset(chance.sample(names, 8)),
+        tiers={f"T{number}": 1_000 + number for number in range(5)},
+        tier_of={f"h{hall}-{row}": f"T{at}" for hall in range(3) for at, row in enumerate("ABCDE"[: 3 + hall])},
+    )
+    seats = [
+        FreeSeat(*row)
+        for row in SeatInventory.objects.order_by("seat_id").values_list(
+            "seat_id", "section_id", "row_index", "place_index", "rank", "category_id", "accessible", "companion"
+        )
+    ]
+    sold = chance.sample(seats, chance.choice([10, 20, 26]))
+    SeatInventory.objects.filter(seat_id__in=[seat.seat_id for seat in sold]).update(
+        status=3, blocked_for=BlockedFor.HOUSE
+    )
+    free = [seat for seat in seats if seat not in sold]
+    asked: list[tuple[BestAvailable, Mapping[int, FreeSeat], set[int]]] = []
+    for _ in range(12):
+        accessible = chance.random() < 0.4
+        quantity = chance.randint(1, 8)
+        wanted = {"accessible": True, "companions": chance.randrange(quantity)} if accessible else {}
+        demand = anywhere(event, quantity, **wanted).best
+        assert demand is not None
+        own = {seat.seat_id: seat for seat in chance.sample(sold, chance.choice([0, 0, 4]))}
+        named = {seat.seat_id for seat in chance.sample(seats, chance.choice([0, 1, 6]))}
+        asked.append((demand, own, named))
+    every_named = frozenset(seat_id for _, _, named in asked for seat_id in named)
+    for demand, own, named in asked:
+        with connection.cursor() as cursor:
+            demands = [one for one, _, _ in asked]
+            proposer = Proposer(cursor, demands, set(every_named), named=every_named)
+            found = proposer.propose(demand, own, named)
+            alone = Proposer(cursor, demands, set(named), named=frozenset(named)).propose(demand, own, named)
+        usable = [seat for seat in [*free, *own.values()] if seat.seat_id not in named]
+        most = max(
+            fitting_count([s for s in usable if s.section_id == section], demand)
+            for section in {s.section_id for s in seats}
+        )
+        assert (alone.seats is not None) == (most >= demand.quantity)
+        for proposal in (found, alone):
+            if proposal.seats is None:
+                assert proposal.fitting_count == most
+            else:
+                assert {seat.seat_id for seat in proposal.seats} <= {seat.seat_id for seat in usable}
+
+
+def test_a_batch_chooses_seats_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that are left then try again. The first one and those for named seats are always decided."""
+    event = make_event(rows=1, seats_per_row=8)
+    monkeypatch.setattr(service, "CHOICE_SECONDS_MAX", 0.0)
+    requests = [
+        anywhere(event, 2),
+        anywhere(event, 1),
+        make_hold_request(event, seats=["hall-A-8"]),
+        anywhere(event, 1),
+    ]
+    outcomes, read = decide(*requests)
+    assert [is_held(outcome) for outcome in outcomes] == [True, False, True, False]
+    assert isinstance(problem_of(outcomes[1]), problems.Busy)
+    assert (read.count("free_areas"), read.count("free_seats")) == (1, 1)
+    monkeypatch.undo()
+    again, _ = decide(*requests)
+    assert outcome_types(again) == ["held"] * 4, "the same answers, and now the other ones"
+    assert_audit_clean()
+
+
+def test_events_with_few_areas_choose_first(single_seats: events.EventView, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that mixes events spends the time of the others last."""
+    small = make_event("small", rows=1, seats_per_row=4)
+    monkeypatch.setattr(service, "CHOICE_SECONDS_MAX", 0.0)
+    large = [anywhere(single_seats, 1) for _ in range(3)]
+    outcomes, _ = decide(*large, make_hold_request(small, best_available={"section": "hall", "quantity": 2}))
+    assert [is_held(outcome) for outcome in outcomes] == [False, False, False, True]
+    assert_audit_clean()
 
 
 @pytest.mark.parametrize("asked", [{}, {"category": "T3"}, {"price_max_minor": 1_002}])

@@ -1,6 +1,6 @@
 """Areas: the seats of one price in one section. A request without a section may sit in thousands of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -12,6 +12,15 @@ class Area(NamedTuple):
     category_id: int
     price_minor: int
     """The category's price when the request was resolved."""
+
+
+class Candidate(NamedTuple):
+    """An area, or several areas of one section."""
+
+    place: int
+    """In the order of preference."""
+    section_id: int
+    category_ids: tuple[int, ...]
 
 
 class Areas(tuple[Area, ...]):
@@ -30,6 +39,24 @@ class Areas(tuple[Area, ...]):
         for area in self:
             found.setdefault(area.section_id, []).append(area.category_id)
         return {section_id: tuple(sorted(categories)) for section_id, categories in found.items()}
+
+    @cached_property
+    def area_candidates(self) -> Sequence[Candidate]:
+        return [Candidate(at, area.section_id, (area.category_id,)) for at, area in enumerate(self)]
+
+    @cached_property
+    def section_candidates(self) -> Sequence[Candidate]:
+        return [Candidate(at, *section) for at, section in enumerate(self.category_ids_by_section.items())]
+
+    @cached_property
+    def area_at(self) -> Mapping[tuple[int, int], int]:
+        """The index of each area by its section and category."""
+        return {(area.section_id, area.category_id): at for at, area in enumerate(self)}
+
+    @cached_property
+    def section_at(self) -> Mapping[int, int]:
+        """The index of each section among the sections."""
+        return {section_id: at for at, section_id in enumerate(self.category_ids_by_section)}
 
     @cached_property
     def price_by_category(self) -> Mapping[int, int]:
