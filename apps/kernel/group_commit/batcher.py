@@ -26,7 +26,8 @@ Keys (events, for example) are isolated from each other: each has a bounded queu
 batches of different keys run side by side, up to `committers_max` at once. With `mixes`, keys with few requests are
 decided together, since a hundred small events would otherwise cost a hundred transactions: while such a mixed batch is
 running and not late, requests of keys with few requests gather for the next one. A key with many requests, or whose
-batch took far longer than usual, is decided alone and never waits for a mixed batch.
+batch took far longer than usual, is decided alone and never waits for a mixed batch. Keys whose last batch took so long
+have only half of the committers, so that all others find one, however many such keys there are.
 
 With `turns`, a batch waits for its turn among the machine's processes before it dequeues requests. There is one turn
 for each key whose batches collide, and one that all mixed batches share.
@@ -75,6 +76,8 @@ SLOW_TIMES = 5.0
 """A batch is slow if it takes longer than SLOW_SECONDS and more than SLOW_TIMES the usual duration, as when another
 transaction keeps a lock. Its keys are then decided alone for ALONE_SECONDS."""
 ALONE_SECONDS = 5.0
+SLOW_SHARE = 2
+"""One committer in so many may decide keys whose last batch was slow."""
 LATE_SECONDS = 0.025
 LATE_TIMES = 3.0
 """A mixed batch is late if it has taken longer than both LATE_SECONDS and LATE_TIMES the usual duration. Other keys
@@ -192,6 +195,9 @@ class Batcher(Generic[Request, Outcome]):
         # In the order in which they are served: a key that was served goes to the end.
         self._queues: OrderedDict[Hashable, _Queue[Request, Outcome]] = OrderedDict()
         self._alone_until: dict[Hashable, float] = {}
+        # Keys whose last batch was slow, and the threads that run another batch of such a key.
+        self._slow: set[Hashable] = set()
+        self._slow_threads: set[threading.Thread] = set()
         self._usual_seconds = 0.0
         # For each thread that runs a mixed batch: when the batch took its requests; None while it waits for its turn.
         self._mixed_since: dict[threading.Thread, float | None] = {}
@@ -402,6 +408,8 @@ class Batcher(Generic[Request, Outcome]):
                 self._watching -= late_at is not None
                 self._idle -= 1
             self._begin(keys)
+            if keys[0] in self._slow:
+                self._slow_threads.add(threading.current_thread())
             if len(keys) > 1:
                 self._mixed_since[threading.current_thread()] = None
             self._notify_committers()
@@ -469,10 +477,11 @@ class Batcher(Generic[Request, Outcome]):
 
     def _next_keys(self, now: float) -> list[Hashable]:
         """Return the next key to serve, with all keys that can be mixed with it. Small queues gather while a mixed
-        batch is running and not late."""
+        batch is running and not late. Slow keys wait while their share of the committers is busy."""
         gathering = self._late_at(now) is not None
+        takes_slow = len(self._slow_threads) < max(1, self._committers_max // SLOW_SHARE)
         for key, queue in self._queues.items():
-            if queue.calls and queue.under_way < self._committers:
+            if queue.calls and queue.under_way < self._committers and (takes_slow or key not in self._slow):
                 if not self._can_mix(key, queue, now):
                     return [key]
                 if not gathering:
@@ -498,6 +507,7 @@ class Batcher(Generic[Request, Outcome]):
         """Mark the batch with these keys as ended: their next batches may begin."""
         with self._changed:
             self._mixed_since.pop(threading.current_thread(), None)
+            self._slow_threads.discard(threading.current_thread())
             if self._mixes:
                 self._track_duration(keys, seconds)
             for key in keys:
@@ -512,10 +522,13 @@ class Batcher(Generic[Request, Outcome]):
         now = time.monotonic()
         if self._alone_until:
             self._alone_until = {key: until for key, until in self._alone_until.items() if until > now}
+            self._slow &= self._alone_until.keys()
         if seconds > SLOW_SECONDS and seconds > SLOW_TIMES * self._usual_seconds:
             if len(self._queues) > 1:
                 self._alone_until |= dict.fromkeys(keys, now + ALONE_SECONDS)
+                self._slow.update(keys)
         else:
+            self._slow.difference_update(keys)
             self._usual_seconds += (seconds - self._usual_seconds) / 8
 
     def _forget_empty(self, key: Hashable) -> None:

@@ -124,6 +124,55 @@ def test_after_a_slow_mixed_batch_its_keys_are_decided_alone(monkeypatch: pytest
     assert decider.batches == [["first-1 0"], ["a 0", "b 0"], ["first-2 0"], ["a 0"], ["b 0"]]
 
 
+def test_keys_whose_last_batch_was_slow_leave_half_of_the_committers_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three such keys have requests: two batches run, and the third waits for one of them although committers are free.
+    Before, as many such keys as committers kept all others waiting for as long as their batches took."""
+    monkeypatch.setattr(group_commit, "SLOW_SECONDS", 1_000.0)
+    gates, decider = {f"slow-{number}": Breakpoint() for number in range(3)}, Decider()
+
+    class Held:
+        find = decider.find
+
+        def __call__(self, connection: object, requests: list[Note]) -> list[int]:
+            if (gate := gates.get(key_of(requests[0]))) is not None:
+                gate.arrive_and_wait()
+            return decider(connection, requests)  # type: ignore[arg-type]
+
+    with batcher(Held(), key=key_of, committers_max=4, mixes=True) as target:
+        with target._changed:
+            target._slow, target._alone_until = set(gates), dict.fromkeys(gates, float("inf"))
+        callers = []
+        for key in gates:
+            callers.append(BackgroundCall(lambda key=key: target.submit_sync(Note(f"{key} 0"), TIMEOUT_MS)))  # type: ignore[misc]
+            if len(callers) < 3:
+                gates[key].wait_until_reached()
+        wait_until(lambda: target.waiting_count == 1, "the third one waits")
+        assert target.submit_sync(Note("quick 0"), TIMEOUT_MS) == 1
+        assert target.waiting_count == 1
+        gates["slow-0"].open()
+        gates["slow-2"].wait_until_reached()
+        for key in ("slow-1", "slow-2"):
+            gates[key].open()
+        for caller in callers:
+            caller.result()
+        assert target._slow == set(), "their last batches were quick"
+    assert decider.batches[:2] == [["quick 0"], ["slow-0 0"]]
+
+
+def test_a_slow_key_is_one_until_its_next_quick_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    with batcher(key=key_of, committers_max=2, mixes=True) as target, target._changed:
+        target._queues["a"] = target._queues["b"] = group_commit._Queue()
+        target._track_duration(["a", "b"], 10.0)
+        assert target._slow == {"a", "b"}
+        target._track_duration(["b"], 0.01)
+        assert target._slow == {"a"}
+        assert target._alone_until.keys() == {"a", "b"}
+        monkeypatch.setattr(group_commit.time, "monotonic", lambda: float("inf"))
+        target._track_duration(["c"], 0.01)
+        assert target._slow == set()
+        target._queues.clear()
+
+
 class HeldBatches:
     """A decider that holds every batch at a gate, the first ones at a gate of their own; `quick` is not batches."""
 
