@@ -36,7 +36,7 @@ class OrdersConfig(AppConfig):
             topics.SEND_ORDER_LIST,
             topics.SEND_TRANSFER,
             topics.SEND_FREE_TICKETS,
-            topics.SEND_MANY_TICKETS,
+            topics.SEND_TICKETS_LARGE,
             topics.SEND_TICKETS_AGAIN,
             topics.SEND_RETURN_NOTICE,
         ):

@@ -2,7 +2,8 @@
 
 The more tickets a list has, the longer its transaction takes, and every order in it waits for all of them. So large
 orders are in no list with others: their checkouts have a queue of their own, and their charges, their provider messages
-and their invoices have topics of their own, with short lists. However many there are, others wait for none of them.
+and their invoices have topics of their own, with short lists. The mails with their tickets, whose documents take up to
+a second, have one, too. However many there are, others wait for none of them.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,6 +22,8 @@ _TOPICS = {
     topics.CHARGE: topics.CHARGE_LARGE,
     topics.PROVIDER_MESSAGE: topics.PROVIDER_MESSAGE_LARGE,
     topics.INVOICE: topics.INVOICE_LARGE,
+    topics.SEND_TICKETS: topics.SEND_TICKETS_LARGE,
+    topics.SEND_FREE_TICKETS: topics.SEND_TICKETS_LARGE,
 }
 Item = TypeVar("Item")
 

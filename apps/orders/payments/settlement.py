@@ -36,8 +36,6 @@ TOO_EARLY = "refused: older than its payment"
 WITHOUT_EFFECT = (KNOWN, TOO_LATE, OTHER_CHARGE, TOO_EARLY)
 """Outcomes of messages that changed nothing: another message was first, or the message cannot be true. The audit counts
 only the others."""
-LARGE_FROM = 20
-"""Tickets of an order whose mail is sent apart from those of smaller ones."""
 CLOCK_DIFFERENCE_MAX = timedelta(minutes=5)
 """Of the provider's clock and the database's. The signature of a webhook may be as old."""
 
@@ -264,11 +262,9 @@ def issue_tickets(
             invoice_topic = large_orders.topic_for(topics.INVOICE, view.seat_count)
             outgoing.append(invoices.invoice_message(order, invoice_topic))
         topic = topics.SEND_TICKETS if order.total_minor else topics.SEND_FREE_TICKETS
-        if view.seat_count >= LARGE_FROM:
-            topic = topics.SEND_MANY_TICKETS
         origin = network or f"organizer {view.event.organizer_id}/event {view.event_id}"
         body = {"order": str(order.pk), outbox.ORIGIN_FIELD: origin}
-        outgoing.append(outbox.NewMessage(topic, str(order.pk), body))
+        outgoing.append(outbox.NewMessage(large_orders.topic_for(topic, view.seat_count), str(order.pk), body))
     outbox.publish_all(outgoing)
     messages.publish_messages([order for order, _ in sales], messages.Kind.ORDER_CONFIRMED)
 

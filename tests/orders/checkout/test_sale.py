@@ -16,7 +16,7 @@ from apps.orders.cancellation import order_cancellation
 from apps.orders.checkout.checkout import check_out
 from apps.orders.errors import OrderNotCancelable, PaymentTimeExpired
 from apps.orders.models import Order, Payment, Refund, Ticket
-from apps.orders.payments import settlement
+from apps.orders.payments import large_orders
 from apps.orders.payments.providers import sandbox
 from apps.orders.provider_sync import event_storage
 from apps.queue.models import QueueEntry
@@ -277,7 +277,7 @@ def test_mails_with_tickets_have_the_network_or_the_organizer_as_origin_and_thos
     for row in "AB":
         check_out(hold(free, seats=[f"hall-{row}-1"]), checkout_body(), row, network="a network")
     place_order(hold(paid, seats=["hall-A-1"]))
-    monkeypatch.setattr(settlement, "LARGE_FROM", 2)
+    monkeypatch.setattr(large_orders, "TICKETS_MAX", 1)
     check_out(hold(free, seats=["hall-C-1", "hall-C-2"]), checkout_body(), "large", network="a network")
     place_order(hold(paid, seats=["hall-B-1", "hall-B-2"]))
     deliver_outbox()
@@ -286,9 +286,9 @@ def test_mails_with_tickets_have_the_network_or_the_organizer_as_origin_and_thos
     assert sorted((message.topic, message.body["origin"]) for message in found) == [
         (topics.SEND_FREE_TICKETS, "a network"),
         (topics.SEND_FREE_TICKETS, "a network"),
-        (topics.SEND_MANY_TICKETS, "a network"),
-        (topics.SEND_MANY_TICKETS, organizer),
         (topics.SEND_TICKETS, organizer),
+        (topics.SEND_TICKETS_LARGE, "a network"),
+        (topics.SEND_TICKETS_LARGE, organizer),
     ]
     assert all(message.partition == partition_of(message.body) for message in found)
     assert len(mail.outbox) == 5

@@ -27,7 +27,7 @@ from apps.orders.models import (
     TicketTransfer,
     TransferPolicy,
 )
-from apps.orders.payments import settlement
+from apps.orders.payments import large_orders
 from apps.orders.payments.providers.protocol import Kind
 from apps.orders.privacy import background_erasure
 from apps.orders.privacy.person import Person
@@ -211,7 +211,7 @@ def confirmed(scenario: Scenario, label: str) -> Sale:
 
 
 def confirmed_as_large(scenario: Scenario, label: str) -> Sale:
-    with patch.object(settlement, "LARGE_FROM", 1):
+    with patch.object(large_orders, "TICKETS_MAX", 1):
         return confirmed(scenario, label)
 
 
@@ -521,7 +521,7 @@ OPERATIONS: dict[str, Operation] = {
     # consequences of a sale
     "mail tickets": message(topics.SEND_TICKETS, confirmed),
     "mail free tickets": message(topics.SEND_FREE_TICKETS, confirmed_for_nothing),
-    "mail the tickets of a large order": message(topics.SEND_MANY_TICKETS, confirmed_as_large),
+    "mail the tickets of a large order": message(topics.SEND_TICKETS_LARGE, confirmed_as_large),
     "mail tickets again": message(topics.SEND_TICKETS_AGAIN, resent),
     "mail that it failed": message(topics.SEND_FAILURE_NOTICE, failed),
     "mail that it was refunded": message(topics.SEND_REFUND_NOTICE, refunded),
