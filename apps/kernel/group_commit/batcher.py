@@ -75,6 +75,8 @@ SLOW_SECONDS = 0.15
 SLOW_TIMES = 5.0
 """A batch is slow if it takes longer than SLOW_SECONDS and more than SLOW_TIMES the usual duration, as when another
 transaction keeps a lock. Its keys are then decided alone for ALONE_SECONDS."""
+USUAL_SECONDS_MAX = 0.1
+"""The usual duration counts as this at most. Otherwise batches that become slower by and by would never be slow."""
 ALONE_SECONDS = 5.0
 SLOW_SHARE = 2
 """One committer in so many may decide keys whose last batch was slow."""
@@ -529,7 +531,8 @@ class Batcher(Generic[Request, Outcome]):
                 self._slow.update(keys)
         else:
             self._slow.difference_update(keys)
-            self._usual_seconds += (seconds - self._usual_seconds) / 8
+            usual = self._usual_seconds + (seconds - self._usual_seconds) / 8
+            self._usual_seconds = min(usual, USUAL_SECONDS_MAX)
 
     def _forget_empty(self, key: Hashable) -> None:
         queue = self._queues[key]

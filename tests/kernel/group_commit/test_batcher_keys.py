@@ -159,6 +159,17 @@ def test_keys_whose_last_batch_was_slow_leave_half_of_the_committers_to_others(m
     assert decider.batches[:2] == [["quick 0"], ["slow-0 0"]]
 
 
+def test_batches_that_become_slower_little_by_little_are_slow() -> None:
+    with batcher(Decider(), key=key_of, mixes=True, committers_max=4) as target:
+        target._queues |= dict.fromkeys("ab")
+        seconds = 0.1
+        while seconds < 1:
+            target._track_duration(["a"], seconds)
+            seconds *= 1.05
+        assert target._slow == {"a"}
+        target._queues.clear()
+
+
 def test_a_slow_key_is_one_until_its_next_quick_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     with batcher(key=key_of, committers_max=2, mixes=True) as target, target._changed:
         target._queues["a"] = target._queues["b"] = group_commit._Queue()
