@@ -10,6 +10,7 @@ from typing import Any
 from django.conf import settings
 
 from apps.events import facade as events
+from apps.kernel import rate_limits
 from apps.kernel.fastpath import thread_pool
 from apps.kernel.fastpath.active_events import ActiveEvents
 from apps.kernel.fastpath.cache import RefreshingCache
@@ -37,6 +38,7 @@ _CACHEABLE = (b"cache-control", b"public, max-age=%d" % settings.CACHE_COUNTS_SE
 _VARIES = (b"vary", b"Accept-Encoding")
 _GZIP = (b"content-encoding", b"gzip")
 EVENTS_MAX = 1_000
+AREAS_OF_A_HOLD = 500
 
 # However many requests arrive, the relay's counts are fetched at most ten times a second. If no relay runs, this
 # process counts free seats itself; in a very large venue it spends at most a quarter of the time on this, and meanwhile
@@ -78,6 +80,7 @@ async def hold(request: Request, slug: str) -> Reply:
         body = problem
     event = await events.get_cached_event(slug)
     caller, body, key = _validate_request(request, caller, body)
+    await _count_areas(request, event, body)
     if caller.entry_id is not None and not caller.in_line:
         # With an admission token, sold-out demand is refused before any query to PostgreSQL.
         loaded = await _async_gate.ask(gate.Question(event, caller.entry_id, body, key))
@@ -119,6 +122,19 @@ def _validate_request(
         raise body
     count_attempt(caller, body, partial(client_address.address_from_scope, request.scope))
     return caller, body, key
+
+
+async def _count_areas(request: Request, event: events.EventView, body: dict[str, Any]) -> None:
+    """Count a request for the best seats anywhere in an event with many areas as several holds of its address: it takes
+    as much processor time. Raises RateLimited."""
+    asked = body.get("best_available")
+    if not isinstance(asked, dict) or asked.get("section") is not None:
+        return
+    seating = await event_cache.seating.get(event.id)
+    further = len(seating.areas) // AREAS_OF_A_HOLD
+    wait = rate_limits.check_further("hold", client_address.address_from_scope(request.scope), further)
+    if wait is not None:
+        raise problems.RateLimited(wait)
 
 
 _async_gate = AsyncGate(async_redis)

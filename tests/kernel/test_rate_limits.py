@@ -182,6 +182,16 @@ def test_a_network_has_a_fifth_of_a_names_attempts_in_all_processes() -> None:
     assert Limits({"account": (None, None)}).attempt_wait("account-network", "", "ann") is None
 
 
+def test_a_request_can_count_as_several() -> None:
+    one = Limits({"hold": ((1.0, 10), (1.0, 1))}, time=Clock())
+    assert one.ask("hold", OFFICE, "token") is None
+    assert one.ask_further("hold", OFFICE, 0) is None
+    assert one.ask_further("hold", OFFICE, 8) is None
+    assert one.ask("hold", OFFICE, "another") is None
+    assert one.ask_further("hold", OFFICE, 1) is not None
+    assert one.ask("hold", OFFICE, "third") is not None
+
+
 def test_exempt_and_unlimited_requests_are_never_refused() -> None:
     exempt = [ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1")]
     strict = Limits({"poll": ((1.0, 1), (1.0, 1))}, exempt, time=Clock())

@@ -9,6 +9,10 @@ microsecond. `kind` is one of KINDS; `kinds.kind_of(method, path)` returns the k
 identifies the client, preferably verified: the id of a queue entry or an account, or "" if there is none. Only its last
 64 characters count, which in a signed token are the signature.
 
+    rate_limits.check_further(kind: str, address: str, count: int) -> float | None
+
+counts a request that takes more work than others as so many further ones of its address.
+
     rate_limits.attempt_wait(kind, address, token) -> float | None    kind: "password", "account" or "code"
     rate_limits.record_attempt(kind, address, token) -> bool
 
@@ -36,6 +40,7 @@ from apps.kernel.rate_limits.limits import (
     Limits,
     attempt_wait,
     begin,
+    check_further,
     check_request,
     end,
     forget_everything,
@@ -54,6 +59,7 @@ __all__ = [
     "Limits",
     "attempt_wait",
     "begin",
+    "check_further",
     "check_request",
     "end",
     "forget_everything",

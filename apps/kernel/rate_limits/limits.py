@@ -83,6 +83,14 @@ class Limits:
             return self._refuse(kind, "site", self._of_site[kind], site, now)
         return None
 
+    def ask_further(self, kind: str, address: str, count: int) -> float | None:
+        """Count a request that was allowed as so many further ones of its address, because it takes more work; return
+        None if they are allowed, otherwise the seconds after which to retry."""
+        for _ in range(count):
+            if (wait := self.ask(kind, address)) is not None:
+                return wait
+        return None
+
     def attempt_wait(self, kind: str, address: str, token: str) -> float | None:
         """Return the seconds after which to try again if no attempt is left, else None. Counts nothing."""
         now = self.time()
@@ -217,6 +225,7 @@ METRICS = (Refusals(_of_this_process),)
 """The collectors of this process; the composition root registers them with the metrics."""
 
 check_request = _of_this_process.ask
+check_further = _of_this_process.ask_further
 attempt_wait = _of_this_process.attempt_wait
 record_attempt = _of_this_process.record_attempt
 subject = _of_this_process.subject

@@ -82,6 +82,9 @@ class EventAreas:
         self._all = Areas(sorted(found, key=lambda area: -area.price_minor))
         self._found: dict[frozenset[int], Areas] = {}
 
+    def __len__(self) -> int:
+        return len(self._all)
+
     def find(self, event: events.EventView, category: str | None, price_max_minor: int | None) -> Areas:
         """Return where seats of the category cost at most the maximum, with fee and tax; the highest price first, then
         the order of the sections. None: of any category, at any price. A category has one price in all sections."""

@@ -57,6 +57,31 @@ def test_best_available_gives_neighboring_seats(api: Api, concert: events.EventV
     assert numbers == list(range(numbers[0], numbers[0] + 3))
 
 
+def test_the_best_seats_anywhere_count_as_several_holds_in_an_event_with_many_areas(
+    concert: events.EventView, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[tuple[str, int]] = []
+
+    def check(kind: str, address: str, count: int) -> float | None:
+        counted.append((kind, count))
+        return 7.0 if count else None
+
+    monkeypatch.setattr(async_views.rate_limits, "check_further", check)
+    api = Api(through_fast_path=True)
+    token = api.admission("concert")
+    assert hold(api, token, best_available={"quantity": 1}).status_code == 201
+    assert counted == [("hold", 0)]
+    monkeypatch.setattr(async_views, "AREAS_OF_A_HOLD", 1)
+    for refused in ({"quantity": 1}, {"quantity": 1, "price_max_minor": 9_999}):
+        answer = hold(api, token, best_available=refused)
+        assert_problem(answer, 429, "rate-limited")
+        assert int(answer.headers["Retry-After"]) >= 7
+    assert counted == [("hold", 0), ("hold", 1), ("hold", 1)]
+    for allowed in ({"best_available": {"section": "hall", "quantity": 1}}, {"ga_section": "floor", "ga_quantity": 1}):
+        assert hold(api, api.admission("concert"), **allowed).status_code in (201, 409)
+    assert len(counted) == 3
+
+
 def test_a_signed_in_user_holds_with_an_access_token(api: Api, concert: events.EventView) -> None:
     user = User.objects.create_user("ann@example.org")
     access = str(AccessToken.for_user(user))
