@@ -27,6 +27,7 @@ from apps.kernel.observability import heartbeats, metrics  # noqa: E402
 from apps.kernel.page_cache.cache import PageCache  # noqa: E402
 from apps.kernel.page_cache.version import read_version  # noqa: E402
 from apps.kernel.rate_limits.address_caps import AddressCap  # noqa: E402
+from apps.kernel.tokens import keys as token_keys  # noqa: E402
 from apps.orders import facade as orders  # noqa: E402
 from apps.reservations.live.endpoints import PATH as UPDATES  # noqa: E402
 from apps.reservations.live.endpoints import live_endpoints  # noqa: E402
@@ -109,6 +110,7 @@ async def lifespan(scope: Scope, receive: Receive, send: Send) -> None:
     while True:
         message = await receive()
         if message["type"] == "lifespan.startup":
+            await asyncio.to_thread(token_keys.read)
             await asyncio.to_thread(snapshots.begin)
             await async_reader.shared.start()
             _beat(asyncio.get_running_loop())

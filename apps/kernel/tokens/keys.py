@@ -119,6 +119,12 @@ def signing_key(now: datetime) -> Key:
     return _ring().signs(now)
 
 
+def read() -> None:
+    """Read the keys, for at most WAIT_SECONDS. A process with an event loop calls this in a thread before it serves:
+    otherwise its first check of a token uses the keys of the settings, also dropped ones."""
+    _ring()
+
+
 def find(key_id: str) -> Key | None:
     """Return the valid key with this id, or None. For an unknown id the keys are read again, once for all callers; an
     event loop does not wait for that and finds the key a moment later."""

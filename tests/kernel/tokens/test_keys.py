@@ -1,5 +1,6 @@
 """Keys that change while their tokens are in use: published, signing, verifying only, expired; or dropped."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -124,6 +125,20 @@ def test_the_key_from_the_settings_can_be_dropped_too() -> None:
     assert verdict(stolen) == "token-invalid"
     assert new is not None
     assert kid(issue()) == new.key_id
+
+
+def test_an_event_loop_that_has_read_the_keys_accepts_no_dropped_key_of_the_settings() -> None:
+    stolen = issue()
+    keys.drop(kid(stolen))
+
+    async def first_verdict(*, reads: bool) -> str:
+        keys.forget()
+        if reads:
+            await asyncio.to_thread(keys.read)
+        return verdict(stolen)
+
+    assert asyncio.run(first_verdict(reads=True)) == "token-invalid"
+    assert asyncio.run(first_verdict(reads=False)) == "x", "control"
 
 
 def test_dropping_a_key_that_no_longer_signs_keeps_the_signing_key() -> None:
