@@ -39,6 +39,7 @@ _VARIES = (b"vary", b"Accept-Encoding")
 _GZIP = (b"content-encoding", b"gzip")
 EVENTS_MAX = 1_000
 AREAS_OF_A_HOLD = 500
+"""So many areas take about the work of one hold."""
 
 # However many requests arrive, the relay's counts are fetched at most ten times a second. If no relay runs, this
 # process counts free seats itself; in a very large venue it spends at most a quarter of the time on this, and meanwhile
@@ -125,14 +126,14 @@ def _validate_request(
 
 
 async def _count_areas(request: Request, event: events.EventView, body: dict[str, Any]) -> None:
-    """Count a request for the best seats anywhere in an event with many areas as several holds of its address: it takes
-    as much processor time. Raises RateLimited."""
+    """Count the work of a request for the best seats anywhere, which grows with the areas of its event, against the
+    limit of its address. Raises RateLimited."""
     asked = body.get("best_available")
     if not isinstance(asked, dict) or asked.get("section") is not None:
         return
     seating = await event_cache.seating.get(event.id)
-    further = len(seating.areas) // AREAS_OF_A_HOLD
-    wait = rate_limits.check_further("hold", client_address.address_from_scope(request.scope), further)
+    units = len(seating.areas) // AREAS_OF_A_HOLD
+    wait = rate_limits.check_work("hold", client_address.address_from_scope(request.scope), units)
     if wait is not None:
         raise problems.RateLimited(wait)
 

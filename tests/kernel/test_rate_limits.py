@@ -182,14 +182,29 @@ def test_a_network_has_a_fifth_of_a_names_attempts_in_all_processes() -> None:
     assert Limits({"account": (None, None)}).attempt_wait("account-network", "", "ann") is None
 
 
-def test_a_request_can_count_as_several() -> None:
-    one = Limits({"hold": ((1.0, 10), (1.0, 1))}, time=Clock())
-    assert one.ask("hold", OFFICE, "token") is None
-    assert one.ask_further("hold", OFFICE, 0) is None
-    assert one.ask_further("hold", OFFICE, 8) is None
-    assert one.ask("hold", OFFICE, "another") is None
-    assert one.ask_further("hold", OFFICE, 1) is not None
-    assert one.ask("hold", OFFICE, "third") is not None
+def test_requests_of_much_work_have_a_limit_of_their_own() -> None:
+    one = Limits({"hold": ((1.0, 10), None)}, time=(clock := Clock()))
+    assert one.ask_work("hold", OFFICE, 0) is None
+    assert one.ask_work("hold", OFFICE, 5) is None
+    assert one.ask_work("hold", OFFICE, 100) is None, "as half a burst"
+    assert one.ask_work("hold", OFFICE, 1) is not None
+    assert one.ask("hold", OFFICE) is None
+    clock.now += 4
+    waits = [one.ask_work("hold", OFFICE, 5) for _ in range(3)]
+    assert [round(wait or 0, 1) for wait in waits] == [2.0] * 3, "what has no room uses up nothing"
+    assert [one.ask_work("hold", OFFICE, 1) for _ in range(4)] == [None] * 4
+    assert one.ask_work("hold", OFFICE, 1) is not None
+    assert Limits({"hold": (None, None)}).ask_work("hold", OFFICE, 5) is None
+
+
+def test_an_address_that_asks_too_often_gets_its_rate_of_requests_of_much_work() -> None:
+    """It asks fifty times a second for two hundred seconds."""
+    one = Limits({"hold": ((5.0, 100), None)}, time=(clock := Clock()))
+    allowed = 0
+    for _ in range(10_000):
+        clock.now += 0.02
+        allowed += one.ask_work("hold", OFFICE, 10) is None
+    assert 100 <= allowed <= 115
 
 
 def test_exempt_and_unlimited_requests_are_never_refused() -> None:

@@ -9,9 +9,9 @@ microsecond. `kind` is one of KINDS; `kinds.kind_of(method, path)` returns the k
 identifies the client, preferably verified: the id of a queue entry or an account, or "" if there is none. Only its last
 64 characters count, which in a signed token are the signature.
 
-    rate_limits.check_further(kind: str, address: str, count: int) -> float | None
+    rate_limits.check_work(kind: str, address: str, units: int) -> float | None
 
-counts a request that takes more work than others as so many further ones of its address.
+limits how much work the requests of one address may cause, as multiples of what most requests take.
 
     rate_limits.attempt_wait(kind, address, token) -> float | None    kind: "password", "account" or "code"
     rate_limits.record_attempt(kind, address, token) -> bool
@@ -40,8 +40,8 @@ from apps.kernel.rate_limits.limits import (
     Limits,
     attempt_wait,
     begin,
-    check_further,
     check_request,
+    check_work,
     end,
     forget_everything,
     network_of,
@@ -59,8 +59,8 @@ __all__ = [
     "Limits",
     "attempt_wait",
     "begin",
-    "check_further",
     "check_request",
+    "check_work",
     "end",
     "forget_everything",
     "network_of",

@@ -74,6 +74,19 @@ class Buckets:
                 pending[subject] = 1
         return True
 
+    def take_many(self, subject: str, now: float, count: int) -> float | None:
+        """Count a request as `count` ones, or half a burst at most, if the bucket has room for all; return None then,
+        else the seconds until it has."""
+        count = min(count, max(1, round(self.window / self.interval) // 2))
+        full_at = max(now, self._recent.get(subject) or self._carried_over(subject))
+        missing = full_at + (count - 1) * self.interval - self.slack - now
+        if missing > 0:
+            return missing
+        self._recent[subject] = full_at + count * self.interval
+        if full_at - now > self._share_from_seconds and (subject in self.pending or len(self.pending) < PENDING_MAX):
+            self.pending[subject] = self.pending.get(subject, 0) + count
+        return None
+
     def has_room(self, subject: str, now: float) -> bool:
         """Return whether the bucket has room for a request, without counting one."""
         full_at = self._recent.get(subject) or self._older.get(subject, 0.0)

@@ -26,6 +26,8 @@ SITE_KINDS = frozenset(("log-in", "password", "mail", "webhook"))
 """Limits that an IPv6 /48 has too, SITE_FACTOR times as high as an address's: one customer often has a whole /48, with
 65,536 times what an address may do. Other kinds have no such limit: the phones of a carrier share a /48, too."""
 SITE_FACTOR = 8
+WORK_KINDS = frozenset(("hold",))
+"""Kinds of which some requests take many times the work of others."""
 TOKEN_LENGTH_MAX = 64
 ADDRESSES_MAX = 16_384
 IPV6_PREFIX_BYTES = 8
@@ -60,6 +62,11 @@ class Limits:
             for kind, (of_address, _) in rates.items()
             if kind in SITE_KINDS and of_address is not None
         }
+        self._of_work = {
+            kind: _buckets(kind)(*of_address)
+            for kind, (of_address, _) in rates.items()
+            if kind in WORK_KINDS and of_address is not None
+        }
         self.refused: dict[tuple[str, str], int] = {}
 
     def ask(self, kind: str, address: str, token: str = "") -> float | None:
@@ -83,13 +90,18 @@ class Limits:
             return self._refuse(kind, "site", self._of_site[kind], site, now)
         return None
 
-    def ask_further(self, kind: str, address: str, count: int) -> float | None:
-        """Count a request that was allowed as so many further ones of its address, because it takes more work; return
-        None if they are allowed, otherwise the seconds after which to retry."""
-        for _ in range(count):
-            if (wait := self.ask(kind, address)) is not None:
-                return wait
-        return None
+    def ask_work(self, kind: str, address: str, units: int) -> float | None:
+        """Count a request that takes so many times the work of another one, or half a burst at most; return None if
+        there is room for all of it, otherwise the seconds after which to retry. An address has as many units as it has
+        requests of this kind, counted apart, so that its other requests do not suffer."""
+        subject = self.subject(address)
+        if units == 0 or subject == "" or kind not in self._of_work:
+            return None
+        wait = self._of_work[kind].take_many(subject, self.time(), units)
+        if wait is None:
+            return None
+        self.refused[kind, "address"] = self.refused.get((kind, "address"), 0) + 1
+        return 1 + wait
 
     def attempt_wait(self, kind: str, address: str, token: str) -> float | None:
         """Return the seconds after which to try again if no attempt is left, else None. Counts nothing."""
@@ -129,6 +141,8 @@ class Limits:
                 yield f"{kind}:token", of_token
         for kind, of_site in self._of_site.items():
             yield f"{kind}:site", of_site
+        for kind, of_work in self._of_work.items():
+            yield f"{kind}:work", of_work
 
     def forget(self) -> None:
         """Reset all counts."""
@@ -225,7 +239,7 @@ METRICS = (Refusals(_of_this_process),)
 """The collectors of this process; the composition root registers them with the metrics."""
 
 check_request = _of_this_process.ask
-check_further = _of_this_process.ask_further
+check_work = _of_this_process.ask_work
 attempt_wait = _of_this_process.attempt_wait
 record_attempt = _of_this_process.record_attempt
 subject = _of_this_process.subject

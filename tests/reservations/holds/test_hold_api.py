@@ -57,7 +57,7 @@ def test_best_available_gives_neighboring_seats(api: Api, concert: events.EventV
     assert numbers == list(range(numbers[0], numbers[0] + 3))
 
 
-def test_the_best_seats_anywhere_count_as_several_holds_in_an_event_with_many_areas(
+def test_the_work_of_best_seats_anywhere_in_an_event_with_many_areas_is_limited(
     concert: events.EventView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[tuple[str, int]] = []
@@ -66,7 +66,7 @@ def test_the_best_seats_anywhere_count_as_several_holds_in_an_event_with_many_ar
         counted.append((kind, count))
         return 7.0 if count else None
 
-    monkeypatch.setattr(async_views.rate_limits, "check_further", check)
+    monkeypatch.setattr(async_views.rate_limits, "check_work", check)
     api = Api(through_fast_path=True)
     token = api.admission("concert")
     assert hold(api, token, best_available={"quantity": 1}).status_code == 201
