@@ -57,6 +57,19 @@ def test_a_claim_takes_as_many_as_possible_of_all_partitions_and_at_most_what_th
     assert origins(outbox.claim(16)) == ["a"]
 
 
+def test_without_a_backlog_messages_of_all_partitions_are_claimed_in_the_order_of_due_times() -> None:
+    for number in range(12):
+        publish(f"origin {number}", key=lambda _, number=number: str(number))
+    assert [outbox.claim(1)[0].key for _ in range(12)] == [str(number) for number in range(12)]
+
+
+def test_a_topic_of_one_message_at_once_takes_no_origin_twice_while_others_wait_for_long() -> None:
+    outbox.register_handler("test", print, together_max=1)
+    publish("many", MANY)
+    publish("one", key=lambda _: "one")
+    assert "one" in (origins(outbox.claim(1))[0] for _ in range(60))
+
+
 def test_messages_of_one_key_stay_in_order_across_partitions() -> None:
     for origin in ("first", "second", "third"):
         publish(origin)

@@ -4,9 +4,9 @@
 -- share threads, %(shared_allowance)s messages at most are claimed in all: first those of topics with the fewest under
 -- way. Concurrent claims never wait for each other (SKIP LOCKED). The claim is the row's visibility timeout; no lock is
 -- held while the message is handled. Each partition of a topic is searched separately, so that a long backlog hides no
--- other one. Of a topic with messages in several partitions, one of each is claimed before a second, and the partitions
--- are drawn by lot: their due times would favor the longest backlog. At most %(spare)s of a partition's first %(window)s
--- due messages are candidates: more than the limit, as other claims lock some.
+-- other one. Of a topic with messages in several partitions, one of each is claimed before a second. If one of them has
+-- several, the partitions are drawn by lot: their due times would favor the longest backlog. At most %(spare)s of a
+-- partition's first %(window)s due messages are candidates: more than the limit, as other claims lock some.
 -- Messages that were found are read again by their ids, not by the index of pending ones, which also contains those that
 -- were settled since the last vacuum: hence coalesce().
 -- If none can be claimed although some are due, one row of NULLs is returned: they may be behind others of their keys.
@@ -26,58 +26,75 @@ waiting AS MATERIALIZED (
     FROM outbox_waitingpartition AS waiting
     WHERE waiting.topic <> ALL(%(others)s::text[])
 ),
+found AS (
+    SELECT
+        waiting.topic,
+        head.id,
+        head.available_at,
+        coalesce(given.in_list, FALSE) AND head.attempts = 0 AS in_list,
+        coalesce(given.is_shared, FALSE) AS is_shared,
+        given.under_way,
+        given.allowance,
+        waiting.has_others,
+        waiting.lot,
+        row_number() OVER (
+            PARTITION BY waiting.topic, waiting.partition ORDER BY head.available_at, head.id
+        ) AS place
+    FROM waiting
+    LEFT JOIN given ON given.name = waiting.topic
+    CROSS JOIN LATERAL (
+        SELECT due.id, due.available_at, due.attempts
+        FROM (
+            SELECT message.id, message.key, message.available_at, message.attempts
+            FROM outbox_outboxmessage AS message
+            WHERE message.topic = waiting.topic
+              AND message.partition = waiting.partition
+              AND message.done_at IS NULL
+              AND message.dead_at IS NULL
+              AND NOT message.is_behind
+              AND message.available_at <= (SELECT clock_timestamp())
+              AND (message.claimed_until IS NULL OR message.claimed_until <= clock_timestamp())
+            ORDER BY message.available_at, message.id
+            LIMIT %(window)s
+        ) AS due
+        WHERE due.id = (
+            SELECT earliest.id
+            FROM outbox_outboxmessage AS earliest
+            WHERE earliest.topic = waiting.topic
+              AND earliest.key = due.key
+              AND earliest.done_at IS NULL
+              AND earliest.dead_at IS NULL
+            ORDER BY earliest.id
+            LIMIT 1
+        )
+        LIMIT CASE
+            WHEN given.in_list THEN given.allowance
+            -- The second shows that there is a backlog.
+            WHEN given.allowance = 1 AND waiting.has_others THEN 2
+            ELSE least(%(spare)s, given.allowance)
+        END
+    ) AS head
+),
+candidates AS (
+    SELECT found.*, max(found.place) OVER (PARTITION BY found.topic) > 1 AS has_backlog
+    FROM found
+),
 heads AS MATERIALIZED (
     SELECT
-        candidate.*,
+        candidates.*,
         CASE
-            WHEN candidate.has_others THEN min(candidate.available_at) OVER (PARTITION BY candidate.topic)
-            ELSE candidate.available_at
+            WHEN candidates.has_others THEN min(candidates.available_at) OVER (PARTITION BY candidates.topic)
+            ELSE candidates.available_at
         END AS due_at,
-        row_number() OVER (PARTITION BY candidate.topic ORDER BY candidate.place, candidate.lot, candidate.id) AS rank
-    FROM (
-        SELECT
-            waiting.topic,
-            head.id,
-            head.available_at,
-            coalesce(given.in_list, FALSE) AND head.attempts = 0 AS in_list,
-            coalesce(given.is_shared, FALSE) AS is_shared,
-            given.under_way,
-            given.allowance,
-            waiting.has_others,
-            waiting.lot,
-            row_number() OVER (
-                PARTITION BY waiting.topic, waiting.partition ORDER BY head.available_at, head.id
-            ) AS place
-        FROM waiting
-        LEFT JOIN given ON given.name = waiting.topic
-        CROSS JOIN LATERAL (
-            SELECT due.id, due.available_at, due.attempts
-            FROM (
-                SELECT message.id, message.key, message.available_at, message.attempts
-                FROM outbox_outboxmessage AS message
-                WHERE message.topic = waiting.topic
-                  AND message.partition = waiting.partition
-                  AND message.done_at IS NULL
-                  AND message.dead_at IS NULL
-                  AND NOT message.is_behind
-                  AND message.available_at <= (SELECT clock_timestamp())
-                  AND (message.claimed_until IS NULL OR message.claimed_until <= clock_timestamp())
-                ORDER BY message.available_at, message.id
-                LIMIT %(window)s
-            ) AS due
-            WHERE due.id = (
-                SELECT earliest.id
-                FROM outbox_outboxmessage AS earliest
-                WHERE earliest.topic = waiting.topic
-                  AND earliest.key = due.key
-                  AND earliest.done_at IS NULL
-                  AND earliest.dead_at IS NULL
-                ORDER BY earliest.id
-                LIMIT 1
-            )
-            LIMIT CASE WHEN given.in_list THEN given.allowance ELSE least(%(spare)s, given.allowance) END
-        ) AS head
-    ) AS candidate
+        row_number() OVER (
+            PARTITION BY candidates.topic
+            ORDER BY
+                candidates.place,
+                CASE WHEN candidates.has_backlog THEN candidates.lot ELSE 0 END,
+                candidates.available_at,
+                candidates.id
+        ) AS rank
+    FROM candidates
 ),
 first AS MATERIALIZED (
     SELECT ranked.id, ranked.due_at, ranked.rank, ranked.in_list
