@@ -145,6 +145,8 @@ def _start_plain(messages: Sequence[Message], ends: Ends) -> list[_Call]:
             )
         assert paying.touched == started.touched == len(plain)
         order_updates.publish_changes([order for order, _, _ in plain])
+    # In the order of the messages, so that charges are sent in the order of checkouts.
+    place = {payment_id: number for number, payment_id in enumerate(message_of)}
     return [
         _Call(
             message=message_of[payment.pk],
@@ -154,7 +156,7 @@ def _start_plain(messages: Sequence[Message], ends: Ends) -> list[_Call]:
             faults=faults,
             request=charges.charge_request(order, payment),
         )
-        for order, payment, faults in plain
+        for order, payment, faults in sorted(plain, key=lambda case: place[case[1].pk])
     ]
 
 

@@ -210,9 +210,23 @@ def confirmed(scenario: Scenario, label: str) -> Sale:
     return sale
 
 
-def confirmed_as_large(scenario: Scenario, label: str) -> Sale:
+def placed_as_large(scenario: Scenario, label: str) -> Sale:
     with patch.object(large_orders, "TICKETS_MAX", 1):
-        return confirmed(scenario, label)
+        return placed(scenario, label)
+
+
+def confirmed_as_large(scenario: Scenario, label: str) -> Sale:
+    sale = placed(scenario, label)
+    with patch.object(large_orders, "TICKETS_MAX", 1):
+        deliver_one(topics.CHARGE)
+    return sale
+
+
+def reported_as_large(scenario: Scenario, label: str) -> Sale:
+    sale = pending(scenario, label)
+    with patch.object(large_orders, "TICKETS_MAX", 1):
+        succeed(scenario, sale)()
+    return sale
 
 
 def confirmed_for_nothing(scenario: Scenario, label: str) -> Sale:
@@ -510,10 +524,12 @@ OPERATIONS: dict[str, Operation] = {
         declined_before_a_free_retry, lambda scenario, sale: lambda: scenario.check_out(sale, key=f"{sale.key} again")
     ),
     "charge": message(topics.CHARGE, placed),
+    "charge of a large order": message(topics.CHARGE_LARGE, placed_as_large),
     "charge after a decline": message(topics.CHARGE, placed_again),
     "send for the state of a charge": message(topics.ASK, unreported),
     "receive a webhook": Operation(pending, succeed),
     "process a webhook": message(topics.PROVIDER_MESSAGE, reported),
+    "process a webhook about a large order": message(topics.PROVIDER_MESSAGE_LARGE, reported_as_large),
     "cancel an order": Operation(
         to_cancel, lambda scenario, sale: lambda: order_cancellation.cancel_order(sale.order_id)
     ),
@@ -529,6 +545,7 @@ OPERATIONS: dict[str, Operation] = {
     "mail that confirms the mailbox": message(topics.SEND_CONFIRMATION, to_confirm),
     "mail that lists the buyer's orders": message(topics.SEND_ORDER_LIST, to_find),
     "write an invoice": message(topics.INVOICE, confirmed),
+    "write the invoice of a large order": message(topics.INVOICE_LARGE, confirmed_as_large),
     "write a credit note": message(topics.INVOICE, refunded),
     "notify an organizer": message(topics.WEBHOOK, confirmed),
     # a ticket for another person
