@@ -102,9 +102,7 @@ def _settle_answers(ask_after: timedelta, answers: Collection[ProviderMessage]) 
         waiting = _pending_cases(orders, payments, answers)
         if waiting:
             _note_waiting(waiting, ask_after)
-        declined = _declined_cases(orders, payments, answers)
-        if declined:
-            _decline(declined)
+        declined = _decline(orders, payments, answers)
         late = _late_cases(orders, payments, answers)
         if late:
             with connection.cursor() as cursor:
@@ -144,24 +142,6 @@ def _pending_cases(
         (order, payment, answer)
         for order, payment, answer in _cases(orders, payments, answers)
         if answer.kind == Kind.PENDING and payment.status == Payment.Status.PENDING
-    ]
-
-
-def _declined_cases(
-    orders: Mapping[UUID, Order], payments: Sequence[Payment], answers: Collection[ProviderMessage]
-) -> list[Case]:
-    """Return the refusals of pending payments after which the buyers may try again."""
-    now = clock.now()
-    per_order = Counter(order.pk for order, _, _ in _cases(orders, payments, answers))
-    return [
-        (order, payment, answer)
-        for order, payment, answer in _cases(orders, payments, answers)
-        if answer.kind == Kind.DECLINED
-        and payment.status == Payment.Status.PENDING
-        and per_order[order.pk] == 1
-        and order.status in Order.OPEN
-        and settlement.is_about(payment, answer)
-        and settlement.allows_another_attempt(order, payment, now)
     ]
 
 
@@ -210,24 +190,45 @@ def _note_waiting(waiting: Sequence[Case], ask_after: timedelta) -> None:
     order_updates.publish_changes([order for order, _, _ in waiting])
 
 
-def _decline(declined: Sequence[Case]) -> None:
-    answers = [answer for _, _, answer in declined]
+def _decline(
+    orders: Mapping[UUID, Order], payments: Sequence[Payment], answers: Collection[ProviderMessage]
+) -> list[Case]:
+    """Store the refusals of pending payments after which the buyers may try again, and return them."""
+    cases = list(_cases(orders, payments, answers))
+    per_order = Counter(order.pk for order, _, _ in cases)
+    refused = [
+        (order, payment, answer)
+        for order, payment, answer in cases
+        if answer.kind == Kind.DECLINED
+        and payment.status == Payment.Status.PENDING
+        and per_order[order.pk] == 1
+        and order.status in Order.OPEN
+        and settlement.is_about(payment, answer)
+    ]
+    if not refused:
+        return []  # A list of sales reads no clock for this.
+    now = clock.now()
+    declined = [case for case in refused if settlement.allows_another_attempt(case[0], case[1], now)]
+    if not declined:
+        return []
+    messages = [message for _, _, message in declined]
     with connection.cursor() as cursor:
-        _, payments, orders = sql.execute_batch(
+        _, settled, placed = sql.execute_batch(
             cursor,
             [
-                _store_call(answers, [settlement.MAY_TRY_AGAIN] * len(answers)),
+                _store_call(messages, [settlement.MAY_TRY_AGAIN] * len(messages)),
                 _decline_payments.call(
                     payment_ids=[payment.pk for _, payment, _ in declined],
-                    references=[answer.reference for answer in answers],
-                    times=[answer.occurred_at for answer in answers],
-                    now=clock.now(),
+                    references=[message.reference for message in messages],
+                    times=[message.occurred_at for message in messages],
+                    now=now,
                 ),
                 _set_orders_placed.call(order_ids=[order.pk for order, _, _ in declined]),
             ],
         )
-    assert payments.touched == orders.touched == len(declined)
+    assert settled.touched == placed.touched == len(declined)
     order_updates.publish_changes([order for order, _, _ in declined])
+    return declined
 
 
 def _plain_cases(
