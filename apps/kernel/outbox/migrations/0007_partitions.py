@@ -1,33 +1,10 @@
 """Partitions of a topic, and the partitions that have something to deliver, found by as many steps along an index as there are."""
 
+from importlib import import_module
+
 from django.db import migrations, models
 
-WAITING_TOPICS = """
-CREATE VIEW outbox_waitingtopic AS
-WITH RECURSIVE topic AS (
-    (
-        SELECT message.topic AS name
-        FROM outbox_outboxmessage AS message
-        WHERE message.done_at IS NULL AND message.dead_at IS NULL AND NOT message.is_behind
-        ORDER BY message.topic
-        LIMIT 1
-    )
-    UNION ALL
-    SELECT (
-        SELECT message.topic
-        FROM outbox_outboxmessage AS message
-        WHERE message.done_at IS NULL AND message.dead_at IS NULL AND NOT message.is_behind
-          AND message.topic > topic.name
-        ORDER BY message.topic
-        LIMIT 1
-    )
-    FROM topic
-    WHERE topic.name IS NOT NULL
-)
-SELECT topic.name
-FROM topic
-WHERE topic.name IS NOT NULL
-"""
+WAITING_TOPICS = import_module("apps.kernel.outbox.migrations.0004_waiting_topics").FORWARD
 WAITING_PARTITIONS = """
 CREATE VIEW outbox_waitingpartition AS
 WITH RECURSIVE waiting AS (
