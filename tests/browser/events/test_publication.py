@@ -117,6 +117,7 @@ def test_an_event_with_a_seat_map_is_created_previewed_published_and_postponed(
     assert_nothing_sticks_out(page)
     shoot(page, "preview")
     organizer.click("Seat map", "link")
+    page.wait_for_url("**/preview/map/")
     page.wait_for_selector("[data-map-wait]", state="detached")
     assert_nothing_sticks_out(page)
     shoot(page, "preview-map")
