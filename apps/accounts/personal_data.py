@@ -5,6 +5,7 @@ An erased account keeps its row, to which the security log refers, and can never
 
 import re
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -13,7 +14,7 @@ from urllib.parse import quote
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from django.contrib.admin.models import LogEntry
-from django.db.models import Q
+from django.db.models import Max, Q
 
 from apps.accounts.models import AccountSession, SecurityEvent, User
 from apps.kernel import clock
@@ -39,10 +40,12 @@ def confirmed_addresses(account_id: int) -> list[str]:
 
 
 def export_account(account_id: int) -> dict[str, Any]:
-    """Return what is stored about the account itself, as JSON values, with the latest entries of the security log.
-    The password's hash and the secrets of second factors are not exported."""
+    """Return what is stored about the account itself, as JSON values, with the latest entries of the security log: its
+    own, and failed log-ins with its name since it has this name. Another account may have had the name before. The
+    password's hash and the secrets of second factors are not exported."""
     user = User.objects.get(pk=account_id)
-    events = SecurityEvent.objects.filter(Q(account=user) | Q(name=user.username)).order_by("-pk")
+    failed = Q(account=None, name=user.username, at__gte=_named_since(user))
+    events = SecurityEvent.objects.filter(Q(account=user) | failed).order_by("-pk")
     return {
         "id": user.pk,
         "name": user.username,
@@ -83,6 +86,13 @@ def export_account(account_id: int) -> dict[str, Any]:
             for event in events[:_EXPORTED_EVENTS_MAX]
         ],
     }
+
+
+def _named_since(user: User) -> datetime:
+    """Return since when the account has its name: it changes with the account's email address."""
+    changes = SecurityEvent.objects.filter(account=user, kind=SecurityEvent.Kind.EMAIL_CHANGED)
+    changed_at: datetime | None = changes.aggregate(last=Max("at"))["last"]
+    return changed_at or user.date_joined
 
 
 def is_staff(account_id: int) -> bool:

@@ -97,6 +97,27 @@ def test_the_download_has_everything_about_the_account_and_its_confirmed_address
     assert Authenticator.objects.get().data["secret"] not in text
 
 
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_the_download_has_no_entry_of_an_account_that_had_the_name_before(is_renamed: bool) -> None:
+    """Its owner gave up the address, and another person signed up with it or changed to it."""
+    name, now = "office@example.org", clock.now()
+    before = User.objects.create_user("new@example.org", email="new@example.org")
+    joined_at = now - timedelta(days=2) if is_renamed else now - timedelta(hours=1)
+    after = User.objects.create_user(name, email=name, date_joined=joined_at)
+    log = [
+        SecurityEvent(kind="logged_in", account=before, name=name, at=now - timedelta(days=1), detail="before"),
+        SecurityEvent(kind="log_in_failed", name=name, at=now - timedelta(days=1), detail="before"),
+        SecurityEvent(kind="log_in_failed", name=name, at=now - timedelta(minutes=1), detail="after"),
+    ]
+    if is_renamed:
+        changed_at = now - timedelta(minutes=2)
+        log.append(SecurityEvent(kind="email_changed", account=after, name=name, at=changed_at, detail="after"))
+    SecurityEvent.objects.bulk_create(log)
+    entries = personal_data.export_account(after.pk)["security_log"]
+    assert {entry["detail"] for entry in entries} == {"after"}
+    assert len(entries) == 1 + is_renamed
+
+
 def test_an_address_that_is_not_confirmed_shows_no_orders(ann: User, log_in: LogIn) -> None:
     """A stranger signs up with another person's address, and gets neither the orders nor their erasure."""
     guest = buy(hold(make_event(), seats=["hall-A-2"]), email=ann.email, name="Ann")
