@@ -10,6 +10,7 @@ class QueueConfig(AppConfig):
         from apps.accounts import facade as accounts
         from apps.events import facade as events
         from apps.kernel import maintenance
+        from apps.kernel.mail import new_domains
         from apps.kernel.outbox import facade as outbox
         from apps.kernel.outbox.topic_groups import TopicGroup
         from apps.queue import invariants
@@ -32,6 +33,8 @@ class QueueConfig(AppConfig):
             together_max=sign_up_reminders.SENDING_MAX,
             group=TopicGroup.MAIL,
         )
+        for topic in (sign_up_mail.SEND_MAIL, sign_up_reminders.SEND_REMINDER):
+            new_domains.register_stranger_topic(topic)
         invariants.register()
         maintenance.register("expire admissions", 1, admission.expire_admissions)
         maintenance.register("drain rooms of ended events", 1, operations.drain_ended_rooms)

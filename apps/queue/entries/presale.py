@@ -21,6 +21,7 @@ from apps.kernel import clock
 from apps.kernel.db import sql
 from apps.kernel.fastpath import thread_pool
 from apps.kernel.http import problems
+from apps.kernel.rate_limits import mail_caps
 from apps.queue.entries import sign_ups
 from apps.queue.errors import PresaleOnly
 from apps.queue.identity.caller import Caller
@@ -91,7 +92,7 @@ def get_access(
     if caller.account_id is None:
         return None
     if presale.condition == "sign_up":
-        is_admitted = sign_ups.sign_up(event, caller.account_id)
+        is_admitted = sign_ups.sign_up(event, caller.account_id, mail_caps.origin_of(address()))
     else:
         is_admitted = bool(accounts.confirmed_address(caller.account_id))
     return PresaleAccess() if is_admitted else None

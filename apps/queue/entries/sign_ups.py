@@ -14,9 +14,9 @@ from apps.queue.errors import AlreadySignedUp
 from apps.queue.models import SignUp
 
 
-def sign_up(event: events.EventView, account_id: int) -> bool:
+def sign_up(event: events.EventView, account_id: int, origin: str = "") -> bool:
     """Sign the account up for the event's draw if sign-up is open and its address is confirmed, and commit. Return
-    whether it has signed up, now or before.
+    whether it has signed up, now or before. Mails to it have the turns of this origin (`mail_caps.origin_of`).
 
     The entry follows in a transaction of its own; if that fails, joining again gives it. So an account keeps its
     sign-up when its address changes, and two accounts with one mailbox conflict on `sign_up_once_per_person`: the
@@ -35,7 +35,7 @@ def sign_up(event: events.EventView, account_id: int) -> bool:
             if not event.is_sign_up_open(now):
                 return False
             person = SignUp.person_of(address)
-            row = SignUp(event_id=event.id, account_id=account_id, person=person, signed_up_at=now)
+            row = SignUp(event_id=event.id, account_id=account_id, person=person, signed_up_at=now, origin=origin)
             SignUp.objects.bulk_create([row], ignore_conflicts=True)
             if not own.exists():
                 raise AlreadySignedUp

@@ -38,11 +38,18 @@ def schedule_mails() -> int:
         due = SignUp.objects.filter(mail_at=None, event__in=drawn)
         ordered = due.annotate(number=Subquery(own.order_by("number").values("number")[:1])).order_by("number", "pk")
         # Without waiting: another process that has locked some of them schedules these.
-        ids = list(ordered.select_for_update(skip_locked=True, no_key=True).values_list("pk", flat=True)[:BATCH_MAX])
-        if ids:
-            SignUp.objects.filter(pk__in=ids).update(mail_at=clock.now())
-            outbox.publish_all([outbox.NewMessage(SEND_MAIL, str(pk), {"sign_up": pk}) for pk in ids])
-    return len(ids)
+        locked = ordered.select_for_update(skip_locked=True, no_key=True)
+        origins = dict(locked.values_list("pk", "origin")[:BATCH_MAX])
+        if origins:
+            SignUp.objects.filter(pk__in=origins.keys()).update(mail_at=clock.now(), origin="")
+            outbox.publish_all([new_message(SEND_MAIL, pk, origin) for pk, origin in origins.items()])
+    return len(origins)
+
+
+def new_message(topic: str, sign_up_id: int, origin: str) -> outbox.NewMessage:
+    """Return the message whose handler sends a mail about this sign-up, in the turn of its origin: mails to the many
+    addresses of one person do not delay those to others."""
+    return outbox.NewMessage(topic, str(sign_up_id), {"sign_up": sign_up_id, outbox.ORIGIN_FIELD: origin})
 
 
 def send(message: Message) -> None:

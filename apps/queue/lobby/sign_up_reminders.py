@@ -20,6 +20,7 @@ from apps.kernel.db import transactions
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.facade import Message
 from apps.kernel.rate_limits import mail_caps
+from apps.queue.lobby.sign_up_mail import new_message
 from apps.queue.models import QueueEntry, SignUp
 
 SEND_REMINDER = "queue.send_sign_up_reminder"
@@ -42,11 +43,11 @@ def schedule_reminders() -> int:
     with transactions.write():
         # Without waiting: another process that has locked some of them schedules these.
         locked = due.order_by("pk").select_for_update(skip_locked=True, no_key=True, of=("self",))
-        ids = list(locked.values_list("pk", flat=True)[:BATCH_MAX])
-        if ids:
-            SignUp.objects.filter(pk__in=ids).update(reminded_at=now)
-            outbox.publish_all([outbox.NewMessage(SEND_REMINDER, str(pk), {"sign_up": pk}) for pk in ids])
-    return len(ids)
+        origins = dict(locked.values_list("pk", "origin")[:BATCH_MAX])
+        if origins:
+            SignUp.objects.filter(pk__in=origins.keys()).update(reminded_at=now)
+            outbox.publish_all([new_message(SEND_REMINDER, pk, origin) for pk, origin in origins.items()])
+    return len(origins)
 
 
 def send(message: Message) -> None:

@@ -16,6 +16,11 @@ class SignUp(models.Model):
     person = models.BinaryField(max_length=32, help_text="HMAC of the confirmed mailbox.")
     signed_up_at = models.DateTimeField()
     mail_at = models.DateTimeField(null=True, blank=True, help_text="When the mail about the draw was scheduled.")
+    origin = models.CharField(
+        max_length=16,
+        blank=True,
+        help_text="Keyed digest of the network that signed up, for turns of mails; blank once the last was scheduled.",
+    )
     reminded_at = models.DateTimeField(null=True, blank=True, help_text="When the reminder before it was scheduled.")
 
     class Meta:

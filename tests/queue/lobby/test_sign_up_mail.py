@@ -11,12 +11,13 @@ from django.core import mail
 from apps.accounts import facade as accounts
 from apps.events.models import OnSale
 from apps.kernel import clock
+from apps.kernel.mail import new_domains
 from apps.kernel.outbox.models import OutboxMessage
 from apps.kernel.rate_limits import mail_caps
-from apps.queue.lobby import sign_up_mail
+from apps.queue.lobby import sign_up_mail, sign_up_reminders
 from apps.queue.models import QueueEntry, SignUp
 from tests.support.orders.sale import deliver_outbox
-from tests.support.queue.sign_ups import make_accounts, make_draw, run_draw, try_to_join
+from tests.support.queue.sign_ups import make_account, make_accounts, make_draw, run_draw, try_to_join
 from tests.support.races import storm, values
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -97,6 +98,28 @@ def test_eight_processes_that_schedule_at_once_schedule_each_mail_once(monkeypat
         pass
     keys = list(OutboxMessage.objects.filter(topic=sign_up_mail.SEND_MAIL).values_list("key", flat=True))
     assert sorted(keys) == sorted(str(pk) for pk in SignUp.objects.values_list("pk", flat=True))
+
+
+def test_mails_have_turns_by_the_network_that_signed_up() -> None:
+    """One person with many accounts, whose mail servers became slow, otherwise keeps others waiting for minutes."""
+    event = make_draw()
+    many, one = make_accounts(4), make_account("another@example.org")
+    for user in many:
+        try_to_join(event, user, address="192.0.2.1")
+    try_to_join(event, one, address="198.51.100.1")
+    run_draw(event)
+    assert sign_up_mail.schedule_mails() == 5
+    assert not SignUp.objects.exclude(origin="").exists(), "it is not needed any more"
+    origins = {
+        accounts.User.objects.get(pk=SignUp.objects.get(pk=body["sign_up"]).account_id).email: body["origin"]
+        for body in OutboxMessage.objects.filter(topic=sign_up_mail.SEND_MAIL).values_list("body", flat=True)
+    }
+    assert {origins[user.email] for user in many} == {mail_caps.origin_of("192.0.2.1")}
+    assert origins[one.email] == mail_caps.origin_of("198.51.100.1")
+
+
+def test_mails_of_draws_to_new_domains_are_among_those_that_strangers_can_cause() -> None:
+    assert {sign_up_mail.SEND_MAIL, sign_up_reminders.SEND_REMINDER} <= new_domains._stranger_topics
 
 
 def test_the_caps_delay_a_mail(settings: Any) -> None:

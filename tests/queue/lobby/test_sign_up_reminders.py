@@ -112,6 +112,17 @@ def test_eight_processes_that_schedule_at_once_schedule_each_reminder_once(monke
     assert sorted(keys) == sorted(str(pk) for pk in SignUp.objects.values_list("pk", flat=True))
 
 
+def test_reminders_have_turns_by_the_network_that_signed_up() -> None:
+    event = make_draw()
+    for number, user in enumerate(make_accounts(2)):
+        try_to_join(event, user, address=f"198.51.{number}.1")
+    open_in(event, 23.5)
+    assert sign_up_reminders.schedule_reminders() == 2
+    bodies = OutboxMessage.objects.filter(topic=sign_up_reminders.SEND_REMINDER).values_list("body", flat=True)
+    expected = {mail_caps.origin_of(f"198.51.{number}.1") for number in range(2)}
+    assert {body["origin"] for body in bodies} == expected
+
+
 def test_the_caps_delay_a_reminder(settings: Any) -> None:
     settings.MAIL_PER_HOUR_MAX, settings.MAIL_PER_DAY_MAX = 1, 1
     event, (user,) = make_draw(), make_accounts(1)

@@ -50,8 +50,10 @@ def run_draw(event: events.EventView) -> events.EventView:
     return event
 
 
-def try_to_join(event: events.EventView, user: accounts.User | None, visitor_secret: str = "") -> queue.EntryView:
-    """Join as the views do, with this account or as a browser."""
+def try_to_join(
+    event: events.EventView, user: accounts.User | None, visitor_secret: str = "", address: str = "192.0.2.1"
+) -> queue.EntryView:
+    """Join as the views do, with this account or as a browser, from this address."""
     caller = queue.Caller(account_id=None if user is None else user.pk, visitor_id=visitor_secret)
-    access = presale.get_access(event, caller, "", lambda: "192.0.2.1")
+    access = presale.get_access(event, caller, "", lambda: address)
     return queue.join(event, caller, access=access)
