@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, starmap
 from typing import Any
 
 from django.core.management.base import CommandError
@@ -21,10 +21,13 @@ from apps.kernel.http import problems
 
 # These statements run on nearly every request. With the ORM, compiling a query and filling models took longer than
 # PostgreSQL's response.
-_event_rows = sql.load("apps.events", "event_views")
+_public_events = sql.load("apps.events", "public_events")
+_events_by_id = sql.load("apps.events", "events_by_id", prepared=True)
 _section_rows = sql.load("apps.events", "section_views")
 _section_slugs = sql.load("apps.events", "section_slugs")
-_seat_rows = sql.load("apps.events", "seat_views")
+_seats_of_section = sql.load("apps.events", "seats_of_section")
+_seats_by_guid = sql.load("apps.events", "seats_by_guid", prepared=True)
+_seats_by_id = sql.load("apps.events", "seats_by_id", prepared=True)
 _seat_guids = sql.load("apps.events", "seat_guids", prepared=True)
 _plan_version = sql.load("apps.events", "plan_version")
 _prices = sql.load("apps.events", "prices", prepared=True)
@@ -75,7 +78,7 @@ class Presale:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The rules of the on-sale. All fields but `room` and `presale` are in the column order of `event_views.sql`."""
+    """The rules of the on-sale. All fields but `room` and `presale` are in the column order of `public_events.sql`."""
 
     opens_at: datetime
     closes_at: datetime | None
@@ -211,14 +214,14 @@ def policy_of(*columns: int) -> PricePolicy:
     return PricePolicy(*columns)  # type: ignore[arg-type]  # Two of the columns are booleans.
 
 
-def _event_views(event_ids: Sequence[int] | None = None, slugs: Sequence[str] | None = None) -> list[EventView]:
+def _public_event_views(slugs: Sequence[str] | None = None) -> list[EventView]:
     with connection.cursor() as cursor:
-        rows = _event_rows.rows(cursor, event_ids=event_ids, slugs=slugs)
+        rows = _public_events.rows(cursor, slugs=slugs)
     return [_event_view(row) for row in rows]
 
 
 def _event_view(row: tuple[Any, ...]) -> EventView:
-    """Return the event of a row of `event_views.sql`: nine columns of the event, eight of its policy, three of its
+    """Return the event of a row of `public_events.sql`: nine columns of the event, eight of its policy, three of its
     waiting room (null without a waiting room), six of its price policy, three of its presale, its organizer, when
     doors open, when the event ends, since when its terms hold, whether it publishes a report, and its address."""
     room = None if row[17] is None else WaitingRoomSettings(*row[17:20])
@@ -251,7 +254,7 @@ def publishes_report(event_id: int) -> bool:
 def get_events(slugs: Iterable[str]) -> dict[str, EventView]:
     """Return the public events with these slugs, with one query."""
     valid = [slug for slug in slugs if sql.is_text(slug)]
-    return {event.slug: event for event in _event_views(slugs=valid)} if valid else {}
+    return {event.slug: event for event in _public_event_views(valid)} if valid else {}
 
 
 # An organizer's change (sales closed, an event canceled) is known within two seconds.
@@ -283,7 +286,7 @@ def get_event_by_id(event_id: int) -> EventView:
 
 def events_call(event_ids: Sequence[int]) -> sql.Call:
     """Return the statement whose rows `read_events` reads, of the events with these ids, whatever their status."""
-    return _event_rows.call(event_ids=list(event_ids), slugs=None)
+    return _events_by_id.call(event_ids=list(event_ids))
 
 
 def read_events(rows: Iterable[tuple[Any, ...]]) -> dict[int, EventView]:
@@ -295,12 +298,15 @@ def get_events_by_id(event_ids: Iterable[int]) -> dict[int, EventView]:
     """Return the events with these ids, whatever their status, without unknown ids, with one query."""
     # An id from a URL may have any length.
     valid = [event_id for event_id in set(event_ids) if 0 < event_id <= _ID_MAX]
-    return {event.id: event for event in _event_views(event_ids=valid)} if valid else {}
+    if not valid:
+        return {}
+    with connection.cursor() as cursor:
+        return read_events(_events_by_id.rows(cursor, event_ids=valid))
 
 
 def list_events() -> list[EventView]:
     """Return all public events, soonest first."""
-    return _event_views()
+    return _public_event_views()
 
 
 def selling_event_ids(at: datetime | None = None) -> list[int]:
@@ -378,23 +384,11 @@ def section_slugs(event_ids: Iterable[int]) -> dict[int, dict[int, str]]:
     return found
 
 
-_ALL_SEATS = dict.fromkeys(("section_id", "event_id", "guids", "seat_ids", "limit"), None) | {"offset": 0}
-
-
-def _read_seats(**filters: Any) -> reads.Read[list[SeatView]]:
-    rows = yield from reads.one(_seat_rows, **(_ALL_SEATS | filters))
-    return [SeatView(*row) for row in rows]
-
-
-def _seats(**filters: Any) -> list[SeatView]:
-    return reads.run(_read_seats(**filters))
-
-
 def read_seats_by_guid(event_id: int, guids: Iterable[str]) -> reads.Read[dict[str, SeatView]]:
     """Read the event's seats with these public ids, by public id, without unknown ids."""
     wanted = [guid for guid in guids if sql.is_text(guid)]
-    seats = (yield from _read_seats(event_id=event_id, guids=wanted)) if wanted else []
-    return {seat.guid: seat for seat in seats}
+    rows = (yield from reads.one(_seats_by_guid, event_id=event_id, guids=wanted)) if wanted else []
+    return {seat.guid: seat for seat in starmap(SeatView, rows)}
 
 
 def seats_by_guid(event_id: int, guids: Iterable[str]) -> dict[str, SeatView]:
@@ -421,7 +415,11 @@ def seats_across_events(guid: str) -> dict[int, SeatView]:
 def seats_by_id(seat_ids: Iterable[int]) -> dict[int, SeatView]:
     """Return these seats by id, without unknown ids."""
     wanted = list(seat_ids)
-    return {seat.id: seat for seat in _seats(seat_ids=wanted)} if wanted else {}
+    if not wanted:
+        return {}
+    with connection.cursor() as cursor:
+        rows = _seats_by_id.rows(cursor, seat_ids=wanted)
+    return {seat.id: seat for seat in starmap(SeatView, rows)}
 
 
 def seat_guids(cursor: sql.Cursor, seat_ids: Iterable[int]) -> dict[int, str]:
@@ -452,7 +450,9 @@ def section_rows(section_id: int) -> list[str]:
 
 def section_seats(section_id: int, offset: int = 0, limit: int | None = None) -> list[SeatView]:
     """Return the section's seats row by row, front first."""
-    return _seats(section_id=section_id, offset=offset, limit=limit)
+    with connection.cursor() as cursor:
+        rows = _seats_of_section.rows(cursor, section_id=section_id, offset=offset, limit=limit)
+    return list(starmap(SeatView, rows))
 
 
 def seat_ids_in_plan_order(event_id: int) -> list[int]:

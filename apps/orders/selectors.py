@@ -25,11 +25,11 @@ from apps.orders.terms.transfer_terms import TransferTerms, TransferView
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
 
-_orders_by_id = sql.load("apps.orders", "orders_by_id")
+_orders_by_id = sql.load("apps.orders", "orders_by_id", prepared=True)
 _payments = sql.load("apps.orders", "payments_of_orders", prepared=True)
 _lines = sql.load("apps.orders", "lines_of_orders", prepared=True)
-_tickets = sql.load("apps.orders", "tickets_of_orders")
-_papers = sql.load("apps.orders", "paper_titles_of_orders")
+_tickets = sql.load("apps.orders", "tickets_of_orders", prepared=True)
+_papers = sql.load("apps.orders", "paper_titles_of_orders", prepared=True)
 _refunds = sql.load("apps.orders", "refunds_of_orders")
 _received_of_emails = sql.load("apps.orders", "received_of_emails")
 

@@ -16,7 +16,7 @@ from apps.kernel.db import model_rows, sql
 from apps.reservations.errors import ReservationNotFound
 from apps.reservations.models import Reservation, ReservationTransition
 
-_read_reservations = sql.load("apps.reservations", "read_reservations")
+_read_reservations = sql.load("apps.reservations", "read_reservations", prepared=True)
 _lines = sql.load("apps.reservations", "lines_of_reservations", prepared=True)
 
 

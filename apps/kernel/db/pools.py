@@ -6,10 +6,12 @@ or calls `renew_django_connections` before each piece of work.
 """
 
 import select
+import threading
 from typing import Any
 
 from django.conf import settings
 from django.db import close_old_connections, connections
+from django.db.backends.signals import connection_created
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.types.array import ListDumper
@@ -27,6 +29,8 @@ _KEEPALIVE_OPTIONS = {
 }
 _avoid_sequential_scans = sql.load("apps.kernel", "avoid_sequential_scans")
 _use_generic_plans = sql.load("apps.kernel", "use_generic_plans")
+_threads = threading.local()
+"""`prepares`: whether the thread's next default connection keeps prepared statements."""
 
 
 class _PlainLists(ListDumper):
@@ -81,9 +85,7 @@ def connect(name: str) -> Connection[Any]:
     django = _unconnected_wrapper()
     connection: Connection[Any] = Connection.connect(**_options(django, name, is_direct=True))
     _configure(django, connection)
-    roundtrip.prepare_all(connection)
-    with connection.cursor() as cursor:
-        _use_generic_plans.rows(cursor)
+    _prepare(connection)
     return connection
 
 
@@ -108,21 +110,32 @@ def _configure(django: Any, connection: Connection[Any]) -> None:
     connection.adapters.register_loader("timestamptz", TimestamptzLoader)
 
 
+def _prepare(connection: Connection[Any]) -> None:
+    roundtrip.prepare_all(connection)
+    with connection.cursor() as cursor:
+        _use_generic_plans.rows(cursor)
+
+
 def renew_django_connections(*, prepares: bool = False) -> None:
     """Close those of this thread's Django connections that are dead, broken or too old, as Django does before a
     request: the next statement opens a new one. A connection that is alive needs no query for that, unlike Django's own
     check (CONN_HEALTH_CHECKS).
 
-    `prepares`: keep prepared statements on the default connection, unless it may lead through a pooler."""
+    `prepares`: the default connection keeps prepared statements if it is opened from now on, unless it may lead through
+    a pooler."""
     close_old_connections()
-    default: Any = connections["default"]
-    is_closed = default.connection is None
-    if prepares and is_closed and settings.DATABASE_DIRECT_URL == settings.DATABASE_URL:
-        default.connect()
-        roundtrip.prepare_all(default.connection)
+    _threads.prepares = prepares and settings.DATABASE_DIRECT_URL == settings.DATABASE_URL
     for one in connections.all(initialized_only=True):
         if one.connection is not None and not one.connection.closed and _is_silent(one.connection):
             one.health_check_done = True  # type: ignore[attr-defined]
+
+
+def _prepare_if_wanted(connection: Any, **kwargs: Any) -> None:
+    if connection.alias == "default" and getattr(_threads, "prepares", False):
+        _prepare(connection.connection)
+
+
+connection_created.connect(_prepare_if_wanted)
 
 
 def _check(connection: Connection[Any]) -> None:

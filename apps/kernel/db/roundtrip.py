@@ -192,6 +192,15 @@ def disable_prepared() -> None:
     _prepared_on.clear()
 
 
+def forget_prepared(connection: Any, error: Error) -> bool:
+    """Send statements on this connection as text from now on, after one failed with this error; those of the whole
+    process if one has vanished. Return False if the connection keeps no prepared statements."""
+    was_prepared = _prepared_on.pop(connection, None) is not None
+    if was_prepared and isinstance(error, errors.InvalidSqlStatementName):
+        disable_prepared()
+    return was_prepared
+
+
 def is_prepared_on(connection: Any) -> bool:
     """Return whether the connection keeps prepared statements."""
     return connection in _prepared_on

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from django.db.backends.utils import CursorWrapper
+from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from apps.kernel.db import roundtrip
@@ -43,17 +44,21 @@ class Statement:
 
     def rows(self, cursor: Cursor, **params: Any) -> Sequence[tuple[Any, ...]]:
         """Execute the statement and return its rows."""
-        if _can_batch(cursor):
+        if self._can_batch(cursor):
             return execute_batch(cursor, [Call(self, params)])[0].rows
         self._run(cursor, params)
         return cursor.fetchall()
 
     def count(self, cursor: Cursor, **params: Any) -> int:
         """Execute the statement and return how many rows it touched."""
-        if _can_batch(cursor):
+        if self._can_batch(cursor):
             return execute_batch(cursor, [Call(self, params)])[0].touched
         self._run(cursor, params)
         return cursor.rowcount
+
+    def _can_batch(self, cursor: Cursor) -> bool:
+        is_prepared = self.prepared and roundtrip.is_prepared_on(cursor.connection)
+        return _can_batch(cursor) or (is_prepared and can_batch_on_django(cursor))
 
     def _run(self, cursor: Cursor, params: dict[str, Any]) -> None:
         if _observers and isinstance(cursor, roundtrip.Cursor):
@@ -115,9 +120,15 @@ def _execute_batch_on_django(cursor: CursorWrapper, calls: Sequence[Call]) -> li
     with cursor.db.wrap_database_errors:
         on = cursor.connection
         with roundtrip.Cursor(on) as own:
-            if not on.autocommit and on.info.transaction_status == TransactionStatus.IDLE:
-                own.set_opening(["BEGIN"])
-            return own.execute_batch(texts_of(own, calls))
+            begins = not on.autocommit and on.info.transaction_status == TransactionStatus.IDLE
+            own.set_opening([*(["BEGIN"] if begins else []), *roundtrip.refresh_plans(on)])
+            try:
+                return own.execute_batch(texts_of(own, calls))
+            except (errors.InvalidSqlStatementName, errors.FeatureNotSupported) as error:
+                # Behind a pooler, or after a migration. Outside a transaction none of the statements took effect.
+                if not roundtrip.forget_prepared(on, error) or not on.autocommit:
+                    raise
+                return own.execute_batch(texts_of(own, calls))
 
 
 def execute_unobserved(cursor: CursorWrapper, call: Call) -> None:

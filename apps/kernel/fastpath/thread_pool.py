@@ -157,7 +157,7 @@ def _executor() -> ThreadPoolExecutor:
 
 def _carry_out(act: Callable[Params, Value], *args: Params.args, **kwargs: Params.kwargs) -> Value:
     # As Django does around each request: replaces a connection that was lost when the database restarted.
-    pools.renew_django_connections()
+    pools.renew_django_connections(prepares=True)
     try:
         return act(*args, **kwargs)
     finally:

@@ -255,6 +255,8 @@ class Delivery:
         """Renew this thread's connections. Raises ClaimNotEnded, whose end gives the messages back."""
         try:
             pools.renew_django_connections(prepares=self._is_list(unit))
+            if self._is_list(unit):
+                connections["default"].ensure_connection()
         except (*transactions.FAILURES, InterfaceError) as error:
             raise ClaimNotEnded(unit[0], partial(facade.give_back, unit)) from error
 

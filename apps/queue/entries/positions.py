@@ -41,7 +41,7 @@ __all__ = [
     "require_on_sale",
 ]
 
-_entries_with_events = sql.load("apps.queue", "entries_with_events")
+_entries_with_events = sql.load("apps.queue", "entries_with_events", prepared=True)
 
 
 def leave(event: events.EventView, caller: Caller) -> EntryView:

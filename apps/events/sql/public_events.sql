@@ -1,5 +1,5 @@
--- Events as the apps above see them, soonest first: public ones by slug, any ones by id, or all public ones. Without the
--- poster and the description, which are long and not part of this view.
+-- Public events as the apps above see them, soonest first: those with these slugs, or all. Without the poster and the
+-- description, which are long and not part of this view. `_event_view` reads the columns.
 SELECT event.id, event.slug, event.name, venue.name, venue.city, venue.timezone, event.starts_at, event.currency,
        event.status,
        on_sale.opens_at, on_sale.closes_at, on_sale.hold_seconds, on_sale.payment_seconds, on_sale.grace_seconds,
@@ -12,7 +12,5 @@ SELECT event.id, event.slug, event.name, venue.name, venue.city, venue.timezone,
 FROM events_event AS event
 JOIN events_venue AS venue ON venue.id = event.venue_id
 JOIN events_onsale AS on_sale ON on_sale.event_id = event.id
-WHERE (%(event_ids)s::bigint[] IS NULL OR event.id = ANY(%(event_ids)s::bigint[]))
-  AND (%(slugs)s::text[] IS NULL OR event.slug = ANY(%(slugs)s::text[]))
-  AND (event.status <> 'draft' OR %(event_ids)s::bigint[] IS NOT NULL)
+WHERE (%(slugs)s::text[] IS NULL OR event.slug = ANY(%(slugs)s::text[])) AND event.status <> 'draft'
 ORDER BY event.starts_at, event.slug

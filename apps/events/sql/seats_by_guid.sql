@@ -1,0 +1,9 @@
+-- The seats of an event with these public ids, row by row. The columns are those of `SeatView`.
+SELECT seat.id, seat.guid, seat.section_id, section.slug, section.name, seat.row, seat.number,
+       seat.category_id, category.key, category.name, category.color, category.price_minor,
+       seat.accessible, seat.companion, category.tax_rate
+FROM events_seat AS seat
+JOIN events_section AS section ON section.id = seat.section_id
+JOIN events_category AS category ON category.id = seat.category_id
+WHERE seat.event_id = %(event_id)s::bigint AND seat.guid = ANY(%(guids)s::text[])
+ORDER BY seat.section_id, seat.row_index, seat.place_index
