@@ -27,7 +27,7 @@ from tests.support.reservations.buyers import is_held, outcome_types, problem_of
 pytestmark = pytest.mark.django_db(transaction=True)
 
 HALLS = 24
-CHOOSING = ("free_areas", "adjacent_areas", "free_seats", "free_seats_accessible")
+CHOOSING = ("free_areas", "adjacent_areas", "free_seats", "adjacent_seats", "free_seats_accessible")
 TIERS = 6
 
 
@@ -127,15 +127,15 @@ def test_what_a_large_search_found_is_kept_for_a_moment(
 
 def test_a_party_in_one_section_is_not_searched_for_side_by_side_again(monkeypatch: pytest.MonkeyPatch) -> None:
     event = make_event(rows=12, seats_per_row=1)
-    for name, value in {"READ_MIN": 3, "READ_TO_WANTED": 0, "READ_FACTOR": 2, "READ_ADJACENT_MAX": 10}.items():
+    for name, value in {"READ_MIN": 3, "READ_TO_WANTED": 0, "READ_ADJACENT_MAX": 10}.items():
         monkeypatch.setattr(candidates, name, value)
     monkeypatch.setattr(longest_runs, "SEATS_MIN", 9)
     in_hall = {"section": "hall", "quantity": 2}
     (first,), read = decide(make_hold_request(event, best_available=in_hall))
-    assert read.count("free_seats") == 3
+    assert (read.count("free_seats"), read.count("adjacent_seats")) == (1, 1)
     assert isinstance(first, reservations.Held)
     (second,), read = decide(make_hold_request(event, best_available=in_hall))
-    assert read.count("free_seats") == 1
+    assert (read.count("free_seats"), read.count("adjacent_seats")) == (1, 0)
     assert len(seats_of(second)) == 2
     assert_audit_clean()
 

@@ -107,10 +107,6 @@ class FreeSeatPool:
         best = next(self._runs.windows(demand.quantity), None)
         return None if best is None else best.seats
 
-    def longest_run(self) -> int:
-        """Return how many seats are side by side at most."""
-        return self._runs.longest()
-
     def take(self, seat_ids: Iterable[int]) -> None:
         """Remove these seats; ids that are not here are ignored."""
         ids = [seat_id for seat_id in seat_ids if self._seats.pop(seat_id, None) is not None]

@@ -1,7 +1,8 @@
 """Proposals for best-available requests with one section, from one read of the section for a whole batch.
 
-The read takes no lock and returns no more than needed: the best free seats; more if none of their rows has room for a
-party; all of them only before a request is refused because too few are left. A request for accessible seats is refused
+The read takes no lock and returns no more than needed: the best free seats; if none of their rows has room for a party,
+further ones that are side by side, which PostgreSQL finds; all of them only before a request is refused because too few
+are left. A request for accessible seats is refused
 without that if too few of these are left: buyers may ask for them when a large section has none. No read for accessible
 seats takes more than READ_ADJACENT_MAX of the other ones, unless the batch wants more.
 """
@@ -17,17 +18,18 @@ from apps.reservations.holds.seat_choice.best_available import BestAvailable, Fr
 from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 
 # The first read takes READ_MIN of the best free seats, or READ_TO_WANTED times the batch's quantity if that is more. If
-# their rows have no room for a party, READ_FACTOR times as many are read, up to READ_ADJACENT_MAX: a party that does
-# not fit side by side among so many free seats sits close together. More would cost all other buyers of the event time:
-# a section may have tens of thousands of single free seats, if every other one is blocked.
+# their rows have no room for a party, READ_ADJACENT_MAX of the best free seats are examined for such rows: a party that
+# does not fit side by side among so many sits close together. More would cost all other buyers of the event time: a
+# section may have tens of thousands of single free seats, if every other one is blocked. To read these here costs ten
+# times as much as to have PostgreSQL examine them (docs/performance.md).
 READ_MIN = 400
 READ_TO_WANTED = 2
-READ_FACTOR = 5
 READ_ADJACENT_MAX = 4_000
 # The first read for accessible seats takes the other free seats around this many of the best accessible ones.
 READ_AROUND = 24
 
 _free_seats = sql.load("apps.reservations", "free_seats")
+_adjacent_seats = sql.load("apps.reservations", "adjacent_seats")
 _free_seats_accessible = sql.load("apps.reservations", "free_seats_accessible")
 
 
@@ -60,6 +62,8 @@ class _Read:
     pool: FreeSeatPool
     set_aside: bool = False
     """Some of the best choices are left to rivals; they are used after all if nothing else is left."""
+    longest: int | None = None
+    """How many seats were side by side at most when that was last examined; None: it was not."""
 
 
 @dataclass(slots=True)
@@ -116,24 +120,30 @@ class SectionProposer:
             read = self._read(kind, max(READ_MIN, READ_TO_WANTED * self._count_wanted(kind)))
             if self.alternatives > 1:
                 self._set_aside(read, demand)
+        is_examined = is_scattered
         while True:
             chosen = self._choose(read, demand, mine, together=together)
             if chosen is not None and (demand.accessible or is_adjacent(chosen)):
                 break
+            are_enough = together or chosen is not None
             if read.set_aside:
                 # Adjacent seats that were set aside are better than scattered ones.
                 read.pool, read.set_aside = self._build_pool(read.seats), False
-            elif read.limit is None or (
-                (together or chosen is not None) and (is_scattered or read.limit >= READ_ADJACENT_MAX)
-            ):
-                if not (demand.accessible or is_scattered) and len(read.seats) >= longest_runs.SEATS_MIN:
-                    longest_runs.keep(*kind.categories, read.pool.longest_run(), len(read.seats))
+            elif read.limit is None:
                 break
-            elif demand.accessible and self._has_too_few_accessible(read, demand, mine, named):
-                break  # No further read has more of them.
+            elif demand.accessible:
+                if (are_enough and read.limit >= READ_ADJACENT_MAX) or self._has_too_few_accessible(
+                    read, demand, mine, named
+                ):
+                    break  # No further read has more of them.
+                read = self._read(kind, READ_ADJACENT_MAX if are_enough else None)
+            elif not are_enough:
+                read = self._read(kind, None)
+            elif is_examined or (read.longest is not None and read.longest < demand.quantity):
+                break
             else:
-                further = min(read.limit * READ_FACTOR, READ_ADJACENT_MAX)
-                read = self._read(kind, further if together or chosen is not None else None)
+                self._add_adjacent(read, kind, demand.quantity, [seat.seat_id for seat in mine])
+                is_examined = True
         if chosen is not None or together:
             return Proposal(chosen, len(chosen or ()))
         return Proposal(None, fitting_count(self._others(read, mine, named), demand))
@@ -190,6 +200,26 @@ class SectionProposer:
                 seats = [seat for seat in seats if seat.row_index != seats[-1].row_index]
         self._reads[kind] = _Read(seats, limit, self._build_pool(seats))
         return self._reads[kind]
+
+    def _add_adjacent(self, read: _Read, kind: _Kind, quantity: int, own_ids: Collection[int]) -> None:
+        """Add further seats to the read: those with at least so many side by side, some perhaps the request's own."""
+        rows = _adjacent_seats.rows(
+            self.cursor,
+            section_id=kind.section_id,
+            category_ids=list(kind.category_ids),
+            excluded_ids=list(self.taken),
+            own_ids=[seat_id for seat_id in own_ids if seat_id not in self.taken],
+            examined_max=READ_ADJACENT_MAX,
+            party=quantity,
+            limit=max(READ_MIN, READ_TO_WANTED * self._count_wanted(kind)),
+        )
+        examined, read.longest = rows[0][:2]
+        if examined >= longest_runs.SEATS_MIN:
+            longest_runs.keep(*kind.categories, read.longest, examined)
+        found = [FreeSeat(*row[2:]) for row in rows if row[2] is not None and row[2] not in own_ids]
+        if found:
+            read.seats = list({seat.seat_id: seat for seat in [*read.seats, *found]}.values())
+            read.pool = self._build_pool(read.seats)
 
     def _build_pool(self, seats: Iterable[FreeSeat]) -> FreeSeatPool:
         return FreeSeatPool(seat for seat in seats if seat.seat_id not in self.taken)

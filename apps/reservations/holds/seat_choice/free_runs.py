@@ -209,10 +209,6 @@ class FreeRuns:
                 near += (run for run in runs[max(0, at - each) : at + each + 1] if run is not part.run)
         return near
 
-    def longest(self) -> int:
-        """Return the length of the longest run."""
-        return max(map(len, self._all()), default=0)
-
     def others(self, part: Part) -> list[Run]:
         """Return every run but the part's own."""
         return [run for run in self._all() if run is not part.run]

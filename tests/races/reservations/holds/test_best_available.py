@@ -9,7 +9,7 @@ from apps.kernel.db import sql
 from apps.reservations import facade as reservations
 from apps.reservations.holds.seat_choice import candidates
 from apps.reservations.models import SeatInventory
-from tests.support.factories import assert_audit_clean, hold, make_event, make_hold_request
+from tests.support.factories import assert_audit_clean, hold, join, make_event, make_hold_request
 from tests.support.races import in_another_connection, run_at, statements, storm, values
 from tests.support.reservations.buyers import (
     hold_with_retries,
@@ -68,6 +68,41 @@ def test_more_seats_are_read_if_the_best_ones_do_not_fit_a_party(monkeypatch: py
     together, alone = reservations.hold([best(event, 4), best(event, 1)])
     assert {guid[:6] for guid in seats_of(together)} == {"hall-C"}
     assert {guid[:6] for guid in seats_of(alone)} == {"hall-A"}
+    assert_audit_clean()
+
+
+def test_parties_of_other_sizes_are_examined_once_more_only_if_seats_side_by_side_are_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two rows of every second seat, then one of five and one of three seats side by side."""
+    event = make_event(rows=4, seats_per_row=8)
+    hold(event, seats=[f"hall-{row}-{number}" for row in "AB" for number in (1, 3, 5, 7)])
+    hold(event, seats=["hall-C-6", "hall-C-7", "hall-C-8", "hall-D-4", "hall-D-5", "hall-D-6", "hall-D-7", "hall-D-8"])
+    monkeypatch.setattr(candidates, "READ_MIN", 9)
+    monkeypatch.setattr(candidates, "READ_TO_WANTED", 0)
+    with statements() as names:
+        five, three, four, two = reservations.hold([best(event, 5), best(event, 3), best(event, 4), best(event, 2)])
+    assert {guid[:6] for guid in seats_of(five)} == {"hall-C"}
+    assert {guid[:6] for guid in seats_of(three)} == {"hall-D"}
+    assert {guid[:6] for guid in seats_of(four)} <= {"hall-A", "hall-B"}
+    assert len(seats_of(two)) == 2
+    assert names.count("adjacent_seats") == 3, "for five, for three, and for four seats; then none are side by side"
+    assert_audit_clean()
+
+
+def test_a_party_s_own_seats_count_as_free_for_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second seat is free but in the last row, where a buyer of two wants four."""
+    event = make_event(rows=3, seats_per_row=8)
+    hold(event, seats=[f"hall-{row}-{number}" for row in "AB" for number in (1, 3, 5, 7)])
+    hold(event, seats=["hall-C-1", "hall-C-2", "hall-C-7", "hall-C-8"])
+    entry = join(event)
+    own = hold(event, entry, seats=["hall-C-4", "hall-C-5"])
+    monkeypatch.setattr(candidates, "READ_MIN", 9)
+    monkeypatch.setattr(candidates, "READ_TO_WANTED", 0)
+    again = make_hold_request(event, entry, best_available={"section": "hall", "quantity": 4}, replace=str(own.id))
+    more, other = reservations.hold([again, best(event, 4)])
+    assert seats_of(more) == [f"hall-C-{number}" for number in (3, 4, 5, 6)]
+    assert not any(guid.startswith("hall-C") for guid in seats_of(other))
     assert_audit_clean()
 
 
