@@ -134,7 +134,7 @@ def handlers() -> list[TopicHandler]:
         ),
         TopicHandler(topics.SEND_TICKETS, mail.send_tickets, short, ticket_options),
         TopicHandler(topics.SEND_FREE_TICKETS, mail.send_tickets, short, few_options),
-        TopicHandler(topics.SEND_TICKETS_LARGE, mail.send_tickets, short, {**mail_options, "together_max": 1}),
+        TopicHandler(topics.SEND_TICKETS_LARGE, mail.send_tickets, short, stranger_options),
         TopicHandler(topics.SEND_TICKETS_AGAIN, mail.send_tickets, short, bulk_options),
         TopicHandler(topics.SEND_FAILURE_NOTICE, mail.send_failure_notice, short, stranger_options),
         TopicHandler(topics.SEND_CONFIRMATION, mail.send_confirmation, short, stranger_options),

@@ -7,7 +7,7 @@ import pytest
 from django.core.mail import EmailMessage
 from django.db import transaction
 
-from apps.kernel.mail import domain_pauses, smtp_backend
+from apps.kernel.mail import domain_pauses, new_domains, smtp_backend
 from apps.kernel.mail.new_domains import Sender
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.delivery import Delivery
@@ -74,3 +74,9 @@ def test_tickets_of_paid_orders_are_sent_while_a_domain_that_was_quick_takes_lon
         server.answers.set()
         assert mailer.wait(SECONDS_MAX)
         assert mailer.close(SECONDS_MAX)
+
+
+def test_each_topic_that_strangers_can_cause_has_a_thread_besides_that_for_new_domains() -> None:
+    """Of these topics one mail to a new domain is sent at a time. A single thread would make all others wait for it."""
+    assert new_domains._stranger_topics
+    assert [name for name in new_domains._stranger_topics if outbox._topics[name].together_max == 1] == []
