@@ -287,7 +287,7 @@ def _return_tickets(
     assert voided == len(found), f"{voided} of {len(found)} tickets were valid"
     for ticket in found:
         ticket.voided_at = now
-    ticket_issuance.notify_recipients(found, "ended")
+    ticket_issuance.notify_recipients(found, "ended", network)
     lines.cancel_some(order, [*(line.line_id for line in quoted.lines), *quoted.order_fees], now)
     for line in quoted.lines:
         if line.kept_minor:

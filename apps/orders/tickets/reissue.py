@@ -45,7 +45,7 @@ def reissue_ticket(order_id: UUID, code: str, who: str, network: str = "") -> No
                     f"You can request up to {BUYER_REISSUES_MAX} new codes within a day. "
                     "Try again tomorrow or contact the organizer."
                 )
-        ticket_issuance.replace(ticket, who, now)
+        ticket_issuance.replace(ticket, who, now, network=network)
         _publish_reissue(order, network, by_owner=who == BUYER)
 
 

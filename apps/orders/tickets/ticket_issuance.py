@@ -105,11 +105,17 @@ def _new_tickets(order: Order, reservation: reservations.ReservationView, lines:
 
 
 def replace(
-    ticket: Ticket, who: str, now: datetime, *, transfer: TicketTransfer | None = None, holder: str = ""
+    ticket: Ticket,
+    who: str,
+    now: datetime,
+    *,
+    transfer: TicketTransfer | None = None,
+    holder: str = "",
+    network: str = "",
 ) -> None:
     """Void this ticket and issue one with a new code in its place. Joins the caller's transaction, which has read the
     ticket under the order's lock. `transfer` passes it to that transfer's recipient, named `holder`; without it,
-    the ticket keeps its holder. A recipient gets the new code by mail."""
+    the ticket keeps its holder. A recipient gets the new code by mail, in the turn of the network that caused this."""
     require_transaction()
     assert ticket.voided_at is None
     assert ticket.checked_in_at is None
@@ -122,14 +128,14 @@ def replace(
     ticket.successor = Ticket.objects.create(**kept, code=new_code(), issued_at=now)
     ticket.replaced_by = who
     ticket.save(update_fields=["successor", "replaced_by"])
-    notify_recipients([ticket.successor], "ticket")
+    notify_recipients([ticket.successor], "ticket", network)
 
 
 def void(order: Order, now: datetime) -> None:
     """Void all tickets of the order. Joins the caller's transaction."""
     require_transaction()
     valid = Ticket.objects.filter(order=order, voided_at__isnull=True)
-    notify_recipients(valid.exclude(transfer=None), "ended")
+    notify_recipients(valid.exclude(transfer=None).select_related("order"), "ended")
     valid.update(voided_at=now)
 
 
@@ -148,11 +154,13 @@ def reissue_for_seats(order: Order, reservation: reservations.ReservationView, n
         notify_recipients([ticket], "ticket")
 
 
-def notify_recipients(tickets: Iterable[Ticket], kind: str) -> None:
+def notify_recipients(tickets: Iterable[Ticket], kind: str, network: str = "") -> None:
     """Mail the recipients of these tickets, of those that were transferred. `kind` is "ticket" for a new code, "ended"
-    if the ticket is not valid any more. Joins the caller's transaction."""
+    if the ticket is not valid any more; `network` (`access.network_of`) that of the client that caused it, empty for
+    staff: its mails have turns with those of others. Joins the caller's transaction."""
     for ticket in tickets:
         if ticket.transfer_id is not None:
             transfer_id = str(ticket.transfer_id)
-            body = {"transfer": transfer_id, "kind": kind, outbox.ORIGIN_FIELD: f"order {ticket.order_id}"}
+            origin = network or f"event {ticket.order.event_id}"
+            body = {"transfer": transfer_id, "kind": kind, outbox.ORIGIN_FIELD: origin}
             outbox.publish(topics.SEND_TRANSFER, transfer_id, body)

@@ -108,9 +108,9 @@ def withdraw_offer(order_id: UUID, transfer_id: UUID, *, given_by: UUID | None =
         return transfer
 
 
-def accept_offer(transfer_id: UUID, name: object) -> None:
+def accept_offer(transfer_id: UUID, name: object, *, network: str = "") -> None:
     """Give the recipient, with this name, a ticket with a new code, and commit. The old code is dead at the doors from
-    the commit on. A repetition changes nothing.
+    the commit on. A repetition changes nothing. The mail has the turn of this network (`access.network_of`).
 
     Raises Invalid, TransferNotFound, TransferEnded, TicketsCheckedIn and TransferRefused.
     """
@@ -135,7 +135,7 @@ def accept_offer(transfer_id: UUID, name: object) -> None:
         _require_room(event, transfer.email, terms)
         transfer.accepted_at = now
         transfer.save(update_fields=["accepted_at"])
-        ticket_issuance.replace(ticket, TRANSFER, now, transfer=transfer, holder=holder)
+        ticket_issuance.replace(ticket, TRANSFER, now, transfer=transfer, holder=holder, network=network)
         messages.publish_message(order, messages.Kind.TICKET_REISSUED)
 
 

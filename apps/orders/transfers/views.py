@@ -83,7 +83,7 @@ def transfer(request: HttpRequest, transfer_id: UUID) -> HttpResponse:
 def _act(request: HttpRequest, found: TicketTransfer) -> None:
     order_id, action = found.ticket.order_id, request.POST.get("action", "")
     if action == "accept":
-        transfers.accept_offer(found.pk, request.POST.get("name", ""))
+        transfers.accept_offer(found.pk, request.POST.get("name", ""), network=access.network_of(request))
     elif action == "offer":
         payload = {"ticket": request.POST.get("ticket", ""), "email": request.POST.get("email", "")}
         offered = transfers.offer_ticket(order_id, payload, given_by=found.pk, network=access.network_of(request))

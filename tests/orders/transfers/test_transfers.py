@@ -12,8 +12,11 @@ from django.test import Client
 
 from apps.events import facade as events
 from apps.kernel import clock
+from apps.kernel.db import transactions
 from apps.kernel.http import problems
-from apps.orders import access, selectors
+from apps.kernel.outbox.models import OutboxMessage
+from apps.kernel.rate_limits import mail_caps
+from apps.orders import access, selectors, topics
 from apps.orders.cancellation import order_cancellation
 from apps.orders.checkin import scan_messages
 from apps.orders.checkin.check_in import Outcome, Scan, scan
@@ -27,6 +30,7 @@ from apps.orders.errors import (
     TransferPending,
     TransferRefused,
 )
+from apps.orders.locks import lock_order
 from apps.orders.models import Order, Refund, ReturnPolicy, Ticket, TicketTransfer, TransferPolicy
 from apps.orders.returns import returns
 from apps.orders.tickets import reissue, ticket_issuance
@@ -94,6 +98,19 @@ def test_an_accepted_transfer_gives_a_new_code_and_ends_the_old_one(order) -> No
     assert new.code in letter.body
     assert letter.attachments[0].filename == "ticket-concert.pdf"
     assert_audit_clean()
+
+
+def test_mails_to_recipients_have_the_turns_of_the_network_that_caused_them(order) -> None:
+    """Otherwise forty orders of one person have forty turns before the offer of another one is sent."""
+    transfer = offer(order)
+    network = mail_caps.origin_of("203.0.113.7")
+    browser = Client(REMOTE_ADDR="203.0.113.7")
+    browser.post(transfer_path(transfer.pk), {"action": "accept", "name": "Grace"}, headers=SAME_ORIGIN)
+    with transactions.write():
+        ticket_issuance.void(lock_order(order.pk), clock.now())
+    sent = OutboxMessage.objects.filter(topic=topics.SEND_TRANSFER, key=str(transfer.pk)).order_by("pk")
+    found = [(message.body["kind"], message.body["origin"]) for message in sent]
+    assert found[1:] == [("ticket", network), ("ended", f"event {order.event_id}")]
 
 
 def test_the_door_explains_a_code_that_was_passed_on(order) -> None:
