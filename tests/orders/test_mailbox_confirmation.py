@@ -10,7 +10,9 @@ from django.test import Client
 from apps.accounts.models import User
 from apps.events import facade as events
 from apps.kernel import rate_limits
-from apps.orders import access
+from apps.kernel.outbox.models import OutboxMessage
+from apps.kernel.rate_limits import mail_caps
+from apps.orders import access, topics
 from apps.orders.models import Order, ReturnPolicy, Ticket
 from tests.support.api_client import Api, assert_problem
 from tests.support.factories import assert_audit_clean, hold, join, make_event
@@ -134,6 +136,8 @@ def test_an_api_client_sends_the_confirmation_with_its_call(order: Order) -> Non
     body = {"tickets": codes_of(order)[:1]}
     answer = api.post(f"/orders/{order.pk}/refunds?confirmation={token}", body, key="r")
     assert answer.status_code == 202, answer.content
+    notice = OutboxMessage.objects.get(topic=topics.SEND_RETURN_NOTICE)
+    assert notice.body["origin"] == mail_caps.origin_of("127.0.0.1"), "its mail has the turn of the client's network"
     assert_audit_clean()
 
 

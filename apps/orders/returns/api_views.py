@@ -37,4 +37,5 @@ class ReturnTickets(APIView):
     def post(self, request: Request, order_id: UUID) -> HttpResponse:
         order = access.get_changeable_order(request, order_id)
         key = idempotency.key_of(request._request)
-        return idempotency.response_of(return_idempotently(order.id, get_json_object(request), key))
+        network = access.network_of(request._request)
+        return idempotency.response_of(return_idempotently(order.id, get_json_object(request), key, network))
