@@ -33,7 +33,7 @@ _plan_version = sql.load("apps.events", "plan_version")
 _prices = sql.load("apps.events", "prices", prepared=True)
 
 _ID_MAX = 2**63 - 1
-_PLAN_FORMAT = 4  # part of every plan version; increment it when the format of plan.json changes
+PLAN_FORMAT = 4  # part of every plan version; increment it when the format of plan.json changes
 
 
 class EventNotFound(problems.NotFound):
@@ -470,4 +470,4 @@ def plan_version(event_id: int) -> str:
     """
     with connection.cursor() as cursor:
         ((shown,),) = _plan_version.rows(cursor, event_id=event_id)
-    return hashlib.sha256(f"{_PLAN_FORMAT} {event_id} {shown}".encode()).hexdigest()[:24]
+    return hashlib.sha256(f"{PLAN_FORMAT} {event_id} {shown}".encode()).hexdigest()[:24]

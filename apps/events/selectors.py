@@ -1,6 +1,7 @@
 """Reads for pages and the API: the catalog, one event, and its public seating plan."""
 
 import gzip
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +12,7 @@ import msgspec
 from django.contrib.postgres.aggregates import ArrayAgg
 from django.core.cache import cache
 from django.db import connection
-from django.db.models import OuterRef, Q, Subquery, Sum
+from django.db.models import Max, OuterRef, Q, Subquery, Sum
 from django.db.models.functions import Coalesce
 from django.utils.text import slugify
 
@@ -35,7 +36,7 @@ FEW_SHARE = 0.2
 PLANS_MAX = 64
 PLAN_BYTES_MAX = 64 * 1024 * 1024
 """Plans kept in one process, and their compressed size. The oldest are removed first."""
-_PLAN_COMPRESSION = 6
+_PLAN_COMPRESSION, _DRAWING_COMPRESSION = 6, 1
 
 _event_page = sql.load("apps.events", "event_page")
 
@@ -320,19 +321,13 @@ def plan_document(slug: str, version: str = "") -> PlanDocument:
 
 
 def _read_plan(key: tuple[str, str]) -> PlanDocument:
-    """Return the plan from Redis, or build it."""
-    slug, version = key
-    name = f"events:plan.gz:{slug}:{version}"
-    compressed = cache.get(name)
-    if not isinstance(compressed, bytes):
-        compressed = gzip.compress(msgspec.json.encode(_plan(slug)), _PLAN_COMPRESSION, mtime=0)
-        cache.set(name, compressed, PLAN_CACHE_SECONDS)
-    return PlanDocument(compressed)
+    slug, _ = key
+    return PlanDocument(gzip.compress(msgspec.json.encode(_plan(slug)), _PLAN_COMPRESSION, mtime=0))
 
 
 class _PlanCache(RefreshingCache[tuple[str, str], PlanDocument]):
-    """The plans of this process, by slug and version. Without Redis, each request would build its plan again, which
-    takes seconds of a processor for a large venue. Threads that need the same plan wait for one of them to read it."""
+    """The plans of this process, by slug and version: to build one takes tenths of a second of a processor for a large
+    venue. Threads that need the same plan wait for one of them to build it."""
 
     def _keep(self, values: Mapping[tuple[str, str], PlanDocument], begun: float) -> None:
         kept = {key: (entry.begun, len(entry.value.compressed)) for key, entry in self._kept.copy().items()}
@@ -351,7 +346,7 @@ _plans = _PlanCache(_read_plan, fresh_seconds=PLAN_CACHE_SECONDS, stale_seconds=
 _DRAFT_COLUMNS = (
     "guid", "section", "row", "number", "x", "y", "category", "accessible", "companion", "row_index",
 )  # fmt: skip
-"""Of the rows that `_plan_with` expects."""
+"""Of the rows that `_encoded_drawing` expects."""
 
 
 def draft_sections(event_id: int) -> list[event_views.SectionView]:
@@ -391,15 +386,42 @@ def draft_plan_document(event_id: int) -> bytes:
         }
         seats = zip(*(columns[name] for name in _DRAFT_COLUMNS), strict=True)
         rows += [seat for seat, category in zip(seats, columns["category"], strict=True) if category is not None]
-    return msgspec.json.encode(_plan_with(event, _draft_sections(event_id, layout), rows))
+    sections, categories = _draft_sections(event_id, layout), _categories_of(event)
+    encoded = _encoded_drawing(event, sections, categories, rows)
+    drawing = msgspec.json.decode(encoded, type=_Drawing)
+    return msgspec.json.encode(_plan_with(event, sections, categories, drawing))
 
 
 def _draft_layout(event: Event) -> StoredLayout:
     return StoredLayout((), ()) if event.plan is None else stored_layout(event.plan.layout)
 
 
+class _Drawing(msgspec.Struct):
+    """What the plan of an event shows whatever the prices are. To make it takes most of the time of a large plan, so it
+    is kept in Redis."""
+
+    section_ids: list[int]
+    category_ids: list[int]
+    """Sections and categories in the order of the plan, to which `seats` refers."""
+    size: msgspec.Raw
+    seat_radius: msgspec.Raw
+    areas: msgspec.Raw
+    outlines: list[msgspec.Raw]
+    """One for each section."""
+    seats: msgspec.Raw
+    """The columns of the seats, in the order of their ids."""
+
+
 def _plan(slug: str) -> dict[str, Any]:
-    event = Event.objects.select_related("plan").defer("poster").get(slug=slug)
+    event = Event.objects.defer("poster").get(slug=slug)
+    # Moving seats to other categories makes new links. Read before the seats, so that no older ones are kept for it.
+    links = Section.categories.through.objects.filter(section__event=event)
+    name = f"events:drawing.gz:{event_views.PLAN_FORMAT}:{event.pk}:{links.aggregate(latest=Max('id'))['latest']}"
+    kept = _kept_drawing(name)
+    sections, categories = event_views.list_sections(event.pk), _categories_of(event)
+    ids = [section.id for section in sections], [category.pk for category in categories]
+    if kept is not None and (kept.section_ids, kept.category_ids) == ids:
+        return _plan_with(event, sections, categories, kept)
     rows = list(
         Seat.objects.filter(event=event)
         .order_by("id")
@@ -407,27 +429,35 @@ def _plan(slug: str) -> dict[str, Any]:
             "guid", "section_id", "row", "number", "x", "y", "category_id", "accessible", "companion", "row_index"
         )
     )
-    return _plan_with(event, event_views.list_sections(event.pk), rows)
+    # Read again, since the seats may have others by now.
+    sections, categories = event_views.list_sections(event.pk), _categories_of(event)
+    encoded = _encoded_drawing(event, sections, categories, rows)
+    cache.set(name, gzip.compress(encoded, _DRAWING_COMPRESSION, mtime=0), PLAN_CACHE_SECONDS)
+    return _plan_with(event, sections, categories, msgspec.json.decode(encoded, type=_Drawing))
+
+
+def _kept_drawing(name: str) -> _Drawing | None:
+    kept = cache.get(name)
+    try:
+        return msgspec.json.decode(gzip.decompress(kept), type=_Drawing) if isinstance(kept, bytes) else None
+    except (OSError, EOFError, zlib.error, msgspec.MsgspecError):  # It is damaged.
+        return None
+
+
+def _categories_of(event: Event) -> list[Category]:
+    return list(Category.objects.filter(event=event))
 
 
 def _plan_with(
-    event: Event, sections: Sequence[event_views.SectionView], rows: Sequence[tuple[Any, ...]]
+    event: Event, sections: Sequence[event_views.SectionView], categories: Sequence[Category], drawing: _Drawing
 ) -> dict[str, Any]:
     policy = event_views.get_event_by_id(event.pk).price_policy
-    layout = event.plan.layout if event.plan is not None else None
-    areas = areas_of(layout) if layout is not None else ()
-    categories = list(Category.objects.filter(event=event))
     category_at = {category.pk: index for index, category in enumerate(categories)}
-    section_at = {section.id: index for index, section in enumerate(sections)}
-    radius = _seat_radius(rows)
-    spots: dict[int, list[list[tuple[float, float]]]] = {}
-    for (section_id, _), members in groupby(rows, key=lambda row: (row[1], row[9])):
-        spots.setdefault(section_id, []).append([(row[4], row[5]) for row in members])
     return {
         "event": event.slug,
         "currency": event.currency,
-        "size": [_round_coordinate(value) for value in (layout["size"] if layout is not None else (0, 0))],
-        "seat_radius": radius,
+        "size": drawing.size,
+        "seat_radius": drawing.seat_radius,
         "categories": [
             {
                 "key": category.key,
@@ -438,7 +468,7 @@ def _plan_with(
             }
             for category in categories
         ],
-        "areas": [_area(area) for area in areas],
+        "areas": drawing.areas,
         "sections": [
             {
                 "id": section.slug,
@@ -447,21 +477,49 @@ def _plan_with(
                 "capacity": section.capacity,
                 "needs_access": section.needs_access,
                 "category": category_at.get(section.category_id) if section.category_id is not None else None,
-                "outline": _outline(section, spots.get(section.id, []), areas, radius),
+                "outline": outline,
             }
-            for section in sections
+            for section, outline in zip(sections, drawing.outlines, strict=True)
         ],
-        "seats": {
-            "id": [row[0] for row in rows],
-            "section": [section_at[row[1]] for row in rows],
-            "row": [row[2] for row in rows],
-            "number": [row[3] for row in rows],
-            "x": [_round_coordinate(row[4]) for row in rows],
-            "y": [_round_coordinate(row[5]) for row in rows],
-            "category": [category_at[row[6]] for row in rows],
-            "flags": [(1 if row[7] else 0) | (2 if row[8] else 0) for row in rows],
-        },
+        "seats": drawing.seats,
     }
+
+
+def _encoded_drawing(
+    event: Event,
+    sections: Sequence[event_views.SectionView],
+    categories: Sequence[Category],
+    rows: Sequence[tuple[Any, ...]],
+) -> bytes:
+    """Return the drawing of these seats as JSON."""
+    layout = event.plan.layout if event.plan is not None else None
+    areas = areas_of(layout) if layout is not None else ()
+    category_at = {category.pk: index for index, category in enumerate(categories)}
+    section_at = {section.id: index for index, section in enumerate(sections)}
+    radius = _seat_radius(rows)
+    spots: dict[int, list[list[tuple[float, float]]]] = {}
+    for (section_id, _), members in groupby(rows, key=lambda row: (row[1], row[9])):
+        spots.setdefault(section_id, []).append([(row[4], row[5]) for row in members])
+    return msgspec.json.encode(
+        {
+            "section_ids": list(section_at),
+            "category_ids": list(category_at),
+            "size": [_round_coordinate(value) for value in (layout["size"] if layout is not None else (0, 0))],
+            "seat_radius": radius,
+            "areas": [_area(area) for area in areas],
+            "outlines": [_outline(section, spots.get(section.id, []), areas, radius) for section in sections],
+            "seats": {
+                "id": [row[0] for row in rows],
+                "section": [section_at[row[1]] for row in rows],
+                "row": [row[2] for row in rows],
+                "number": [row[3] for row in rows],
+                "x": [_round_coordinate(row[4]) for row in rows],
+                "y": [_round_coordinate(row[5]) for row in rows],
+                "category": [category_at[row[6]] for row in rows],
+                "flags": [(1 if row[7] else 0) | (2 if row[8] else 0) for row in rows],
+            },
+        }
+    )
 
 
 def _round_coordinate(value: float) -> float | int:
