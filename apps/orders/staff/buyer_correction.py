@@ -7,8 +7,7 @@ from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.form_fields.invisible_characters import KEPT, remove_invisible
 from apps.kernel.http import problems
-from apps.kernel.outbox import facade as outbox
-from apps.orders import topics
+from apps.orders import organizer_mails, topics
 from apps.orders.checkout.buyer_details import read_email, read_name
 from apps.orders.locks import lock_order
 from apps.orders.models import CodeUse, Order, OrderHistoryEntry, Ticket
@@ -74,10 +73,10 @@ def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str, 
             text=f"{' and '.join(changes)}: {why}",
         )  # fmt: skip
         if email != former:
-            outbox.publish(topics.SEND_CORRECTION_NOTICE, str(order.pk), {"entry": entry.pk})
+            organizer_mails.publish(topics.SEND_CORRECTION_NOTICE, str(order.pk), {"entry": entry.pk}, order)
         if order.status in Order.STANDING:
             key = topics.tickets_key(order.pk, order.link_version, is_of_staff=True)
-            outbox.publish(topics.SEND_TICKETS, key, {"order": str(order.pk), "again": True})
+            organizer_mails.publish(topics.SEND_TICKETS_AGAIN, key, {"order": str(order.pk), "again": True}, order)
         return " and ".join(changes)
 
 

@@ -10,11 +10,13 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.models import OutboxMessage
+from apps.orders import facade as orders
 from apps.orders import organizer_mails, topics
 from apps.orders.cancellation import order_cancellation
 from apps.orders.mail import resend_tickets
 from apps.orders.models import Order
 from apps.orders.organizer_mails import AT_ONCE_MAX
+from apps.orders.staff.buyer_correction import correct_buyer
 from apps.orders.tickets import reissue
 from tests.support.factories import assert_audit_clean, hold, make_event, make_organizer
 from tests.support.orders.sale import SAME_ORIGIN, buy, deliver_outbox
@@ -78,6 +80,19 @@ def test_a_single_act_of_another_organizer_is_due_before_the_rest_of_a_large_act
     let_pass(hours=1)
     deliver_outbox()
     assert len(due_times(topic)) == AT_ONCE_MAX + 1, "those that were claimed above"
+
+
+@pytest.mark.parametrize("topic", [topics.SEND_CORRECTION_NOTICE, topics.SEND_TICKETS_AGAIN])
+def test_mails_about_corrected_buyers_are_due_one_after_the_other(
+    concert: events.EventView, others_order: Order, topic: str
+) -> None:
+    for number, order in enumerate([*buy_orders(concert, 8), others_order]):
+        correct_buyer(order.pk, email=f"new-{number}@example.org", name=order.name, why="a typo", who="staff:1")
+    *times, others_time = due_times(topic)
+    assert len(times) == 8
+    assert max(times[:AT_ONCE_MAX]) <= others_time <= clock.now()
+    assert all(time > others_time for time in times[AT_ONCE_MAX:])
+    assert outbox._topics[topic].together_max == orders.BULK_THREADS
 
 
 @pytest.mark.slow
