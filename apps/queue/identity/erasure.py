@@ -72,8 +72,9 @@ def events_of_sign_ups(account_id: int) -> list[str]:
 
 def erase_sign_ups(account_ids: Collection[int], over_before: datetime) -> None:
     """Delete the sign-ups of these accounts for events that began before `over_before`, and commit. Until then a
-    sign-up stays, as a digest without an address: it keeps the person from a second entry in the draw."""
+    sign-up stays, as a digest without address and network: it keeps the person from a second entry in the draw."""
     with transactions.write():
+        SignUp.objects.filter(account__in=account_ids).exclude(origin="").update(origin="")
         SignUp.objects.filter(account__in=account_ids, event__starts_at__lt=over_before).delete()
 
 

@@ -20,8 +20,8 @@ from apps.reservations.holds.seat_choice.free_runs import FreeSeat
 # The first read takes READ_MIN of the best free seats, or READ_TO_WANTED times the batch's quantity if that is more. If
 # their rows have no room for a party, READ_ADJACENT_MAX of the best free seats are examined for such rows: a party that
 # does not fit side by side among so many sits close together. More would cost all other buyers of the event time: a
-# section may have tens of thousands of single free seats, if every other one is blocked. To read these here costs ten
-# times as much as to have PostgreSQL examine them (docs/performance.md).
+# section may have tens of thousands of single free seats, if every other one is blocked. To read these here costs
+# several times as much as to have PostgreSQL examine them (docs/performance.md).
 READ_MIN = 400
 READ_TO_WANTED = 2
 READ_ADJACENT_MAX = 4_000
@@ -139,7 +139,7 @@ class SectionProposer:
                 read = self._read(kind, READ_ADJACENT_MAX if are_enough else None)
             elif not are_enough:
                 read = self._read(kind, None)
-            elif is_examined or (read.longest is not None and read.longest < demand.quantity):
+            elif is_examined or (not mine and read.longest is not None and read.longest < demand.quantity):
                 break
             else:
                 self._add_adjacent(read, kind, demand.quantity, [seat.seat_id for seat in mine])

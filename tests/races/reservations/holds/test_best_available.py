@@ -90,7 +90,8 @@ def test_parties_of_other_sizes_are_examined_once_more_only_if_seats_side_by_sid
     assert_audit_clean()
 
 
-def test_a_party_s_own_seats_count_as_free_for_itself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_party_s_own_seats_count_as_free_for_itself_alone(monkeypatch: pytest.MonkeyPatch, is_first: bool) -> None:
     """Every second seat is free but in the last row, where a buyer of two wants four."""
     event = make_event(rows=3, seats_per_row=8)
     hold(event, seats=[f"hall-{row}-{number}" for row in "AB" for number in (1, 3, 5, 7)])
@@ -100,7 +101,8 @@ def test_a_party_s_own_seats_count_as_free_for_itself_alone(monkeypatch: pytest.
     monkeypatch.setattr(candidates, "READ_MIN", 9)
     monkeypatch.setattr(candidates, "READ_TO_WANTED", 0)
     again = make_hold_request(event, entry, best_available={"section": "hall", "quantity": 4}, replace=str(own.id))
-    more, other = reservations.hold([again, best(event, 4)])
+    requests = [again, best(event, 4)]
+    more, other = reservations.hold(requests) if is_first else reversed(reservations.hold(list(reversed(requests))))
     assert seats_of(more) == [f"hall-C-{number}" for number in (3, 4, 5, 6)]
     assert not any(guid.startswith("hall-C") for guid in seats_of(other))
     assert_audit_clean()
