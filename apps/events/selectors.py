@@ -36,6 +36,8 @@ FEW_SHARE = 0.2
 PLANS_MAX = 64
 PLAN_BYTES_MAX = 64 * 1024 * 1024
 """Plans kept in one process, and their compressed size. The oldest are removed first."""
+DRAWING_BYTES_MAX = 4 * 1024 * 1024
+"""A larger drawing, compressed, is not kept in Redis: its labels are no names of seats."""
 _PLAN_COMPRESSION, _DRAWING_COMPRESSION = 6, 1
 
 _event_page = sql.load("apps.events", "event_page")
@@ -387,7 +389,7 @@ def draft_plan_document(event_id: int) -> bytes:
         seats = zip(*(columns[name] for name in _DRAFT_COLUMNS), strict=True)
         rows += [seat for seat, category in zip(seats, columns["category"], strict=True) if category is not None]
     sections, categories = _draft_sections(event_id, layout), _categories_of(event)
-    encoded = _encoded_drawing(event, sections, categories, rows)
+    encoded = _encoded_drawing(event, sections, categories, rows, None)
     drawing = msgspec.json.decode(encoded, type=_Drawing)
     return msgspec.json.encode(_plan_with(event, sections, categories, drawing))
 
@@ -400,6 +402,8 @@ class _Drawing(msgspec.Struct):
     """What the plan of an event shows whatever the prices are. To make it takes most of the time of a large plan, so it
     is kept in Redis."""
 
+    latest_link: int | None
+    """The newest link between a section and a category. Moving seats to other categories makes new ones."""
     section_ids: list[int]
     category_ids: list[int]
     """Sections and categories in the order of the plan, to which `seats` refers."""
@@ -414,13 +418,15 @@ class _Drawing(msgspec.Struct):
 
 def _plan(slug: str) -> dict[str, Any]:
     event = Event.objects.defer("poster").get(slug=slug)
-    # Moving seats to other categories makes new links. Read before the seats, so that no older ones are kept for it.
+    # Before the seats, so that no older ones are kept for it.
     links = Section.categories.through.objects.filter(section__event=event)
-    name = f"events:drawing.gz:{event_views.PLAN_FORMAT}:{event.pk}:{links.aggregate(latest=Max('id'))['latest']}"
+    latest_link = links.aggregate(latest=Max("id"))["latest"]
+    # One for each event, which the next one replaces: it may have megabytes.
+    name = f"events:drawing.gz:{event_views.PLAN_FORMAT}:{event.pk}"
     kept = _kept_drawing(name)
     sections, categories = event_views.list_sections(event.pk), _categories_of(event)
-    ids = [section.id for section in sections], [category.pk for category in categories]
-    if kept is not None and (kept.section_ids, kept.category_ids) == ids:
+    current = latest_link, [section.id for section in sections], [category.pk for category in categories]
+    if kept is not None and (kept.latest_link, kept.section_ids, kept.category_ids) == current:
         return _plan_with(event, sections, categories, kept)
     rows = list(
         Seat.objects.filter(event=event)
@@ -431,8 +437,10 @@ def _plan(slug: str) -> dict[str, Any]:
     )
     # Read again, since the seats may have others by now.
     sections, categories = event_views.list_sections(event.pk), _categories_of(event)
-    encoded = _encoded_drawing(event, sections, categories, rows)
-    cache.set(name, gzip.compress(encoded, _DRAWING_COMPRESSION, mtime=0), PLAN_CACHE_SECONDS)
+    encoded = _encoded_drawing(event, sections, categories, rows, latest_link)
+    compressed = gzip.compress(encoded, _DRAWING_COMPRESSION, mtime=0)
+    if len(compressed) <= DRAWING_BYTES_MAX:
+        cache.set(name, compressed, PLAN_CACHE_SECONDS)
     return _plan_with(event, sections, categories, msgspec.json.decode(encoded, type=_Drawing))
 
 
@@ -490,6 +498,7 @@ def _encoded_drawing(
     sections: Sequence[event_views.SectionView],
     categories: Sequence[Category],
     rows: Sequence[tuple[Any, ...]],
+    latest_link: int | None,
 ) -> bytes:
     """Return the drawing of these seats as JSON."""
     layout = event.plan.layout if event.plan is not None else None
@@ -502,6 +511,7 @@ def _encoded_drawing(
         spots.setdefault(section_id, []).append([(row[4], row[5]) for row in members])
     return msgspec.json.encode(
         {
+            "latest_link": latest_link,
             "section_ids": list(section_at),
             "category_ids": list(category_at),
             "size": [_round_coordinate(value) for value in (layout["size"] if layout is not None else (0, 0))],

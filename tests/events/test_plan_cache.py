@@ -61,7 +61,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     make = selectors._encoded_drawing
 
     def counted(*args: Any) -> bytes:
-        made.append(len(args[-1]))
+        made.append(len(args[-2]))
         return make(*args)
 
     monkeypatch.setattr(selectors, "_encoded_drawing", counted)
@@ -105,6 +105,7 @@ def test_other_categories_and_moved_seats_are_drawn_again(redis_client: Redis, d
             seat.section.categories.add(new)
     shown = plan_now()
     assert len(drawn) == 2
+    assert len(selectors.cache.keys("events:drawing.gz:*")) == 1, "it replaces the former one"
     seat.refresh_from_db()
     assert shown["categories"][shown["seats"]["category"][0]]["key"] == seat.category.key
 
@@ -118,6 +119,17 @@ def test_a_damaged_drawing_is_made_again(redis_client: Redis, drawn: list[int]) 
         selectors.cache.set(key, damaged, 60)
         assert plan_now() == first
     assert len(drawn) == 5
+
+
+@pytest.mark.django_db
+def test_a_drawing_above_the_limit_is_not_kept_in_redis(
+    redis_client: Redis, drawn: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selectors, "DRAWING_BYTES_MAX", 100)
+    make_event("concert")
+    assert plan_now() == plan_now()
+    assert len(drawn) == 2
+    assert selectors.cache.keys("events:drawing.gz:*") == []
 
 
 @pytest.mark.django_db(transaction=True)
