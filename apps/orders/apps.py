@@ -39,6 +39,10 @@ class OrdersConfig(AppConfig):
             topics.SEND_TICKETS_LARGE,
             topics.SEND_TICKETS_AGAIN,
             topics.SEND_RETURN_NOTICE,
+            # Strangers can place the orders that these are about.
+            topics.SEND_CANCELLATION_NOTICE,
+            topics.SEND_SCHEDULE_NOTICE,
+            topics.SEND_REMINDER,
         ):
             new_domains.register_stranger_topic(topic)
         events.provide_return_policies(policies.EventReturnPolicies())

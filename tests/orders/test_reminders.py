@@ -67,6 +67,8 @@ def test_an_address_with_orders_of_several_buyers_gets_a_mail_for_each() -> None
         assert reminders.begin_reminder(RUN, event.id, "Bring your ticket.") == 2
     reminders.continue_reminder(batch(0))
     assert written() == 2
+    origins = {message.body["origin"] for message in OutboxMessage.objects.filter(topic=topics.SEND_REMINDER)}
+    assert origins == {f"event {event.id}"}, "those of another event have turns of their own"
 
 
 @pytest.mark.usefixtures("event")

@@ -99,9 +99,12 @@ def _schedule_mails(notice: ScheduleNotice, orders: Sequence[UUID], transfers: S
         ]
     )
     # The key of a buyer's mail is the order's id: it comes after the mail with the tickets.
+    origin = {outbox.ORIGIN_FIELD: f"event {notice.event_id}"}
     outbox.publish_all(
         [
-            outbox.NewMessage(topics.SEND_SCHEDULE_NOTICE, str(row.order_id or row.transfer_id), {"mail": row.pk})
+            outbox.NewMessage(
+                topics.SEND_SCHEDULE_NOTICE, str(row.order_id or row.transfer_id), {"mail": row.pk} | origin
+            )
             for row in rows
         ]
     )

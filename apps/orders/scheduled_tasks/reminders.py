@@ -59,7 +59,12 @@ def continue_reminder(message: Message) -> None:
                     outbox.NewMessage(
                         topics.SEND_REMINDER,
                         str(order_id),
-                        {"order": str(order_id), "text": reminder.text, "run": run_id},
+                        {
+                            "order": str(order_id),
+                            "text": reminder.text,
+                            "run": run_id,
+                            outbox.ORIGIN_FIELD: f"event {event.id}",
+                        },
                     )
                     for order_id, _ in found
                 ]

@@ -22,7 +22,7 @@ from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.outbox.facade import Message
 from apps.kernel.outbox.models import OutboxMessage
-from apps.orders import access, return_quotes
+from apps.orders import access, return_quotes, topics
 from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.errors import ReturnNotAllowed
 from apps.orders.models import Order, ReturnPolicy, ScheduleMail, ScheduleNotice, Ticket
@@ -80,6 +80,8 @@ def test_each_buyer_gets_one_mail_however_many_orders_and_deliveries_there_are()
     assert sorted(sent.to[0] for sent in new_dates()) == ["a@example.org", "b@example.org"]
     text = new_dates()[0].body
     assert "It rains." in text
+    origins = {message.body["origin"] for message in OutboxMessage.objects.filter(topic=topics.SEND_SCHEDULE_NOTICE)}
+    assert origins == {f"event {event.id}"}, "those of another event have turns of their own"
     assert "return your tickets until" in text
     assert "(CET)" in text or "(CEST)" in text
     assert re.match(r"tickets-concert-[A-Z0-9-]+\.pdf$", new_dates()[0].attachments[0].filename)
