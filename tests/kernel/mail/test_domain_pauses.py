@@ -123,11 +123,11 @@ def test_few_mails_to_new_domains_are_sent_at_once(monkeypatch: pytest.MonkeyPat
 
 
 def test_mails_of_one_topic_to_new_domains_leave_turns_to_other_topics() -> None:
-    mails, reminder = Mails(), Sender(topics.SEND_REMINDER)
+    mails, refund = Mails(), Sender(topics.SEND_REFUND_NOTICE)
     with ExitStack() as under_way:
         for number in range(new_domains.OTHERS_MAX):
-            under_way.enter_context(mails.pauses.sending([f"new-{number}.org"], reminder))
-        assert mails.send("new.org", sender=reminder) == WAIT_SECONDS
+            under_way.enter_context(mails.pauses.sending([f"new-{number}.org"], refund))
+        assert mails.send("new.org", sender=refund) == WAIT_SECONDS
         assert not mails.send("new.org", sender=Sender(topics.SEND_TICKETS))
 
 
