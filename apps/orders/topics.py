@@ -58,3 +58,9 @@ def tickets_key(order_id: UUID, link_version: int, *, is_of_staff: bool) -> str:
     delayed mail of the order's owner. After each correction of the address the keys are others: a mail to the new
     address waits for no delayed mail to the former one."""
     return f"{'staff' if is_of_staff else 'owner'}:{order_id}:{link_version}"
+
+
+def origin_of_event(event_id: int) -> str:
+    """Return the origin (`outbox.ORIGIN_FIELD`) of mails about an event that no client asked for: they have turns with
+    those of other events."""
+    return f"event {event_id}"

@@ -176,7 +176,7 @@ def cancel_event_order(order_id: UUID, who: str) -> bool:
 
 
 def _publish_notice(order: Order, fees_back_minor: int = 0) -> None:
-    origin = f"event {order.event_id}"
+    origin = topics.origin_of_event(order.event_id)
     body = {"order": str(order.pk), "fees_back_minor": fees_back_minor, outbox.ORIGIN_FIELD: origin}
     outbox.publish(topics.SEND_CANCELLATION_NOTICE, str(order.pk), body)
 

@@ -211,7 +211,7 @@ def end_order(order: Order, status: Order.Status, reason: Order.Reason) -> None:
     promo_codes.release(order, order.ended_at)
     _drop_pending_payments(Payment.objects.filter(order=order, status=Payment.Status.PENDING))
     if status == Order.Status.FAILED:
-        body = {"order": str(order.pk), outbox.ORIGIN_FIELD: f"event {order.event_id}"}
+        body = {"order": str(order.pk), outbox.ORIGIN_FIELD: topics.origin_of_event(order.event_id)}
         outbox.publish(topics.SEND_FAILURE_NOTICE, str(order.pk), body)
     messages.publish_end(order)
 

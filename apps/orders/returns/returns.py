@@ -330,6 +330,6 @@ def _publish_return(order: Order, labels: Sequence[str], back_minor: int, kept_m
         "tickets": list(labels),
         "back_minor": back_minor,
         "kept_minor": kept_minor,
-        outbox.ORIGIN_FIELD: network or f"event {order.event_id}",
+        outbox.ORIGIN_FIELD: network or topics.origin_of_event(order.event_id),
     }
     outbox.publish(topics.SEND_RETURN_NOTICE, str(order.pk), body)

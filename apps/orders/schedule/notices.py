@@ -99,7 +99,7 @@ def _schedule_mails(notice: ScheduleNotice, orders: Sequence[UUID], transfers: S
         ]
     )
     # The key of a buyer's mail is the order's id: it comes after the mail with the tickets.
-    origin = {outbox.ORIGIN_FIELD: f"event {notice.event_id}"}
+    origin = {outbox.ORIGIN_FIELD: topics.origin_of_event(notice.event_id)}
     outbox.publish_all(
         [
             outbox.NewMessage(

@@ -63,7 +63,7 @@ def continue_reminder(message: Message) -> None:
                             "order": str(order_id),
                             "text": reminder.text,
                             "run": run_id,
-                            outbox.ORIGIN_FIELD: f"event {event.id}",
+                            outbox.ORIGIN_FIELD: topics.origin_of_event(event.id),
                         },
                     )
                     for order_id, _ in found

@@ -161,6 +161,6 @@ def notify_recipients(tickets: Iterable[Ticket], kind: str, network: str = "") -
     for ticket in tickets:
         if ticket.transfer_id is not None:
             transfer_id = str(ticket.transfer_id)
-            origin = network or f"event {ticket.order.event_id}"
+            origin = network or topics.origin_of_event(ticket.order.event_id)
             body = {"transfer": transfer_id, "kind": kind, outbox.ORIGIN_FIELD: origin}
             outbox.publish(topics.SEND_TRANSFER, transfer_id, body)
