@@ -40,7 +40,7 @@ class Statement:
     name: str
     text: str
     prepared: bool = False
-    """Whether committers' connections prepare it: see roundtrip.py."""
+    """Whether connections that keep prepared statements prepare it: see roundtrip.py."""
 
     def rows(self, cursor: Cursor, **params: Any) -> Sequence[tuple[Any, ...]]:
         """Execute the statement and return its rows."""
@@ -165,7 +165,8 @@ def _execute_one(cursor: Cursor, call: Call) -> StatementResult:
 @cache
 def load(package: str, name: str, *, prepared: bool = False, exactly: bool = False) -> Statement:
     """Return the statement in `<package>/sql/<name>.sql`, known to observers as `name`. `prepared`: it runs so often
-    that committers prepare it; its text must give the type of every parameter. `exactly`: see `check_rowcount`."""
+    that committers, deliveries and threads of `web` prepare it; its text must give the type of every
+    parameter, and one plan serves all values. `exactly`: see `check_rowcount`."""
     text = files(package).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
     if exactly:
         text = check_rowcount(name, text)
