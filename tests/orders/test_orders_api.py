@@ -7,8 +7,11 @@ import pytest
 from django.test import Client
 
 from apps.kernel import clock
-from apps.orders import access
+from apps.kernel.outbox.models import OutboxMessage
+from apps.kernel.rate_limits import mail_caps
+from apps.orders import access, topics
 from apps.orders.models import Order, ProviderMessage, ReturnPolicy
+from apps.orders.payments import settlement_lists
 from apps.orders.payments.providers import sandbox
 from tests.support.api_client import Api, assert_problem
 from tests.support.factories import PLACE_PRICE_MINOR, assert_audit_clean, make_event
@@ -200,6 +203,33 @@ def test_a_declined_order_can_be_canceled_or_retried(api, concert) -> None:
     assert api.post(f"/orders/{order}/cancel", token=token, key="d").json()["status"] == "canceled"
     assert_problem(api.post(path, BODY, key="2", token=token), 410, "reservation-expired")
     assert_audit_clean()
+
+
+def test_the_notice_of_an_unpaid_order_is_a_mail_of_the_buyers_network(api, concert) -> None:
+    reservation, token = held(api)
+    path, body = f"/reservations/{reservation}/checkout", BODY | {"payment_method": "sandbox_decline"}
+    network = mail_caps.origin_of("127.0.0.1")
+    for attempt in range(3):
+        assert api.post(path, body, key=str(attempt), token=token).status_code == 202
+        order = Order.objects.get()
+        assert order.origin == network
+        deliver_outbox()
+    order.refresh_from_db()
+    assert (order.status, order.origin) == (Order.Status.FAILED, ""), "it is blank after the end"
+    notice = OutboxMessage.objects.get(topic=topics.SEND_FAILURE_NOTICE)
+    assert notice.body["origin"] == network
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize("settled", ["in a list", "alone"])
+def test_a_paid_order_keeps_no_network(api, concert, settled, monkeypatch: pytest.MonkeyPatch) -> None:
+    if settled == "alone":
+        monkeypatch.setattr(settlement_lists, "settle_answers", lambda answers, ask_after: set())
+    reservation, token = held(api)
+    assert api.post(f"/reservations/{reservation}/checkout", BODY, key="1", token=token).status_code == 202
+    deliver_outbox()
+    order = Order.objects.get()
+    assert (order.status, order.origin) == (Order.Status.CONFIRMED, "")
 
 
 def test_a_paid_order_cannot_be_canceled_by_its_buyer(api, concert) -> None:

@@ -54,7 +54,7 @@ class Checkout(APIView):
                 email=email,
                 name=name,
                 account_id=account_id,
-                network=access.network_of(request),
+                origin=access.network_of(request),
             )
         return idempotency.response_of(answer)
 

@@ -13,7 +13,8 @@ from apps.kernel.fastpath.concurrency_limit import WAIT_SECONDS_MAX, Concurrency
 from apps.kernel.fastpath.dispatcher import Route
 from apps.kernel.fastpath.request import ForwardToSite, Request
 from apps.kernel.fastpath.response import Reply, private_reply_of_json
-from apps.kernel.http import idempotency, problems
+from apps.kernel.http import client_address, idempotency, problems
+from apps.kernel.rate_limits import mail_caps
 from apps.orders.checkout.buyer_details import read_details
 from apps.orders.checkout.checkout_lists import PlainCheckout, checkouts, fingerprint_of, plain_checkout
 from apps.orders.payments.providers import chosen_provider
@@ -84,6 +85,7 @@ async def check_out(request: Request, reservation_id: str) -> Reply:
         loaded.terms,
         provider=provider.name,
         account_id=caller.account_id or loaded.reservation.account_id,
+        origin=mail_caps.origin_of(client_address.address_from_scope(request.scope)),
         idempotency_key=key,
         fingerprint=fingerprint_of(loaded.reservation, body),
     )

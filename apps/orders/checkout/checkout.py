@@ -41,7 +41,7 @@ def check_out(
     email: str = "",
     name: str = "",
     account_id: int | None = None,
-    network: str = "",
+    origin: str = "",
 ) -> Answer:
     """Place the reservation's order, start its payment, and commit both. Return the response, which is stored for the
     idempotency key.
@@ -52,7 +52,8 @@ def check_out(
     hold and checkout finds the order in the account. Purchase caps still count the tickets for the reservation's buyer.
     A promo code in the body lowers the price and counts as one use. A retry may name another code, or an empty one to
     use none: the order then gets a new bill for the new attempt. Without such a change it keeps its price.
-    `network` is a digest of the client's network (`mail_caps.origin_of`), the origin of the mail about a free order.
+    `origin` is a digest of the client's network (`mail_caps.origin_of`), the origin of the mail about a free order, or
+    one that was not paid.
     If the organizer has terms or a privacy notice, a new order needs their current version, which is stored with it.
     Raises Invalid, TermsNotAccepted, IdempotencyMismatch, ReservationExpired, PaymentTimeExpired, PurchaseCapReached
     and CodeRefused; after the last two the seats stay held.
@@ -77,6 +78,7 @@ def check_out(
         terms,
         provider=provider.name,
         account_id=account_id,
+        origin=origin,
         idempotency_key=idempotency_key,
         fingerprint=fingerprint,
     )
@@ -94,7 +96,13 @@ def check_out(
     reservations.prepare_payment(reservation.event_id, details.email, event)
     with transactions.write():
         order, is_new = _create_or_lock_order(
-            reservation, details, account_id, bill, "" if terms is None else terms.version, event.policy.payment_seconds
+            reservation,
+            details,
+            account_id,
+            bill,
+            "" if terms is None else terms.version,
+            origin,
+            event.policy.payment_seconds,
         )
         if is_new:
             if terms is not None and details.terms != terms.version:
@@ -110,7 +118,7 @@ def check_out(
                 # Lock order: after the address's cap row, before any seat.
                 promo_codes.use_code(order, offer, bill)
             if order.total_minor == 0:
-                settlement.confirm_free_order(order, network)
+                settlement.confirm_free_order(order)
                 body = placed_contract(order, None, bill)
             else:
                 payment = _start_attempt(order, tickets, 1, provider.name, details, grace, begun.at)
@@ -129,7 +137,7 @@ def check_out(
                 if details.code_given and details.code != promo_codes.used_code(order):
                     _change_code(order, details.code, offer, bill)
                 if order.total_minor == 0:
-                    settlement.confirm_free_order(order, network)
+                    settlement.confirm_free_order(order)
                 else:
                     _start_attempt(order, tickets, last.tries + 1, provider.name, details, grace, now)
             body = order_view(order).checkout_contract()
@@ -146,11 +154,14 @@ def _create_or_lock_order(
     account_id: int | None,
     bill: events.Bill,
     terms_version: str,
+    origin: str,
     payment_seconds: int,
 ) -> tuple[Order, bool]:
     """Return the reservation's order and whether it is new. An existing order is locked; a new one needs no lock,
     because no other transaction can see it yet."""
-    order = new_order(reservation, details, account_id=account_id, bill=bill, terms_version=terms_version)
+    order = new_order(
+        reservation, details, account_id=account_id, bill=bill, terms_version=terms_version, origin=origin
+    )
     with connection.cursor() as cursor:
         (inserted,) = sql.execute_batch(cursor, [place_call([(order, reservation, payment_seconds)])])
     if not read_placed([order], inserted.rows):

@@ -54,6 +54,8 @@ class PlainCheckout:
     account_id: int | None
     terms_version: str
     """The accepted version of the organizer's terms; empty if it has none."""
+    origin: str
+    """The digest of the client's network (`mail_caps.origin_of`)."""
     idempotency_key: str
     fingerprint: str
 
@@ -94,6 +96,7 @@ def plain_checkout(
     *,
     provider: str,
     account_id: int | None,
+    origin: str,
     idempotency_key: str,
     fingerprint: str,
 ) -> PlainCheckout | None:
@@ -115,6 +118,7 @@ def plain_checkout(
         provider,
         account_id,
         "" if terms is None else terms.version,
+        origin,
         idempotency_key,
         fingerprint,
     )
@@ -205,6 +209,7 @@ def _place_once(
             account_id=one.account_id,
             bill=one.bill,
             terms_version=one.terms_version,
+            origin=one.origin,
         )
         for one in checkouts
     ]

@@ -30,6 +30,7 @@ def new_order(
     account_id: int | None,
     bill: events.Bill,
     terms_version: str,
+    origin: str,
 ) -> Order:
     """Return the reservation's order, which is not written yet: `place` sets its times."""
     return Order(
@@ -46,6 +47,7 @@ def new_order(
         total_minor=bill.total_minor,
         currency=reservation.currency,
         terms_version=terms_version,
+        origin=origin,
     )
 
 
@@ -68,6 +70,7 @@ def place_call(new: Sequence[tuple[Order, reservations.ReservationView, int]]) -
         expiry_times=[reservation.expires_at for _, reservation, _ in new],
         payment_seconds=[seconds for _, _, seconds in new],
         terms_versions=[order.terms_version for order in orders],
+        origins=[order.origin for order in orders],
     )
 
 

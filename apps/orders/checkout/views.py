@@ -81,7 +81,7 @@ def _pay(request: HttpRequest, reservation: reservations.ReservationView, order:
                 email=initial["email"],
                 name=initial["name"],
                 account_id=access.require_caller(request).account_id,
-                network=access.network_of(request),
+                origin=access.network_of(request),
             )
     except (problems.Invalid, reservations.PurchaseCapReached) as problem:
         form = _submitted(request)

@@ -81,6 +81,13 @@ class Order(models.Model):
         db_default=False,
         help_text="Staff have given it to another person: it has no account, and only its mailed links grant access.",
     )
+    origin = models.CharField(
+        max_length=16,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="Keyed digest of the network that checked out, for turns of mails; blank once paid or ended.",
+    )
 
     class Meta:
         ordering = ["-placed_at"]

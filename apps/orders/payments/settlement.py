@@ -159,14 +159,14 @@ def _canceled(order: Order, payment: Payment) -> str:
     return f"never charged; the order {'had ended' if had_ended else 'failed'}"
 
 
-def confirm_free_order(order: Order, network: str) -> None:
-    """Confirm an order whose total is 0. `network`: a digest of the network that it was placed from."""
+def confirm_free_order(order: Order) -> None:
+    """Confirm an order whose total is 0."""
     transactions.require_transaction()
     assert order.total_minor == 0
     view = reservations.confirm(
         order.reservation_id, occurred_at=clock.now(), who=order.buyer, why=f"free order {order.number}"
     )
-    _confirm_order(order, view, [], network)
+    _confirm_order(order, view, [])
 
 
 def abandon_uncharged(order: Order, payment: Payment) -> None:
@@ -202,16 +202,17 @@ def fail_order(order: Order, reason: Order.Reason) -> None:
 
 
 def end_order(order: Order, status: Order.Status, reason: Order.Reason) -> None:
-    """End the order with this status and reason; the buyer of a failed order is notified. A pending payment that was
-    not sent to the provider is abandoned. For one that was sent, inquiries settle the charge if it has succeeded, and
-    cancel it once it no longer counts."""
+    """End the order with this status and reason; the buyer of a failed order is notified, by a mail of the network that
+    checked out. A pending payment that was not sent to the provider is abandoned. For one that was sent, inquiries
+    settle the charge if it has succeeded, and cancel it once it no longer counts."""
     transactions.require_transaction()
     order.status, order.reason, order.ended_at = status, reason, clock.now()
-    order.save(update_fields=["status", "reason", "ended_at"])
+    origin, order.origin = order.origin, ""
+    order.save(update_fields=["status", "reason", "ended_at", "origin"])
     promo_codes.release(order, order.ended_at)
     _drop_pending_payments(Payment.objects.filter(order=order, status=Payment.Status.PENDING))
     if status == Order.Status.FAILED:
-        body = {"order": str(order.pk), outbox.ORIGIN_FIELD: topics.origin_of_event(order.event_id)}
+        body = {"order": str(order.pk), outbox.ORIGIN_FIELD: origin or topics.origin_of_event(order.event_id)}
         outbox.publish(topics.SEND_FAILURE_NOTICE, str(order.pk), body)
     messages.publish_end(order)
 
@@ -233,17 +234,16 @@ def _abandon(payment: Payment) -> None:
     payment.save(update_fields=["status", "settled_at", "next_action"])
 
 
-def _confirm_order(
-    order: Order, view: reservations.ReservationView, payments: Iterable[Payment], network: str = ""
-) -> None:
+def _confirm_order(order: Order, view: reservations.ReservationView, payments: Iterable[Payment]) -> None:
     """Confirm the order: issue its tickets and publish messages. `payments` are all of the order's payments."""
     now = clock.now()
     if order.ended_at is not None:
         promo_codes.restore_use(order, now)
     order.status, order.reason, order.confirmed_at, order.ended_at = Order.Status.CONFIRMED, "", now, None
-    order.save(update_fields=["status", "reason", "confirmed_at", "ended_at"])
+    origin, order.origin = order.origin, ""
+    order.save(update_fields=["status", "reason", "confirmed_at", "ended_at", "origin"])
     _drop_pending_payments(payments)
-    issue_tickets([(order, view)], now, network)
+    issue_tickets([(order, view)], now, "" if order.total_minor else origin)
 
 
 def issue_tickets(

@@ -38,6 +38,7 @@ def place_list(scenario: Scenario, sales: Sequence[Sale]) -> None:
             None,
             provider=provider.name,
             account_id=None,
+            origin="",
             idempotency_key=sale.key,
             fingerprint=checkout_lists.fingerprint_of(sale.reservation, checkout_body()),
         )

@@ -43,6 +43,7 @@ def plain(reservation: reservations.ReservationView, key: str = "", **changes: A
         None,
         provider=provider.name,
         account_id=None,
+        origin="",
         idempotency_key=key or uuid.uuid4().hex,
         fingerprint=checkout_lists.fingerprint_of(reservation, body),
     )
@@ -198,7 +199,13 @@ def test_terms_that_are_not_accepted_are_left_to_the_single_path() -> None:
     (view,) = held(1)
     checkout = plain(view)
     terms = events.Terms("terms-1", "Opera", ())
-    arguments = {"provider": "sandbox", "account_id": None, "idempotency_key": "key", "fingerprint": "f"}
+    arguments = {
+        "provider": "sandbox",
+        "account_id": None,
+        "origin": "",
+        "idempotency_key": "key",
+        "fingerprint": "f",
+    }
     assert plain_checkout(view, checkout.details, terms, **arguments) is None
     accepted = replace(checkout.details, terms="terms-1")
     assert plain_checkout(view, accepted, terms, **arguments) is not None

@@ -275,10 +275,10 @@ def test_mails_with_tickets_have_the_network_or_the_organizer_as_origin_and_thos
 ) -> None:
     free, paid = make_event("free", price_minor=0), make_event("paid", venue="B")
     for row in "AB":
-        check_out(hold(free, seats=[f"hall-{row}-1"]), checkout_body(), row, network="a network")
+        check_out(hold(free, seats=[f"hall-{row}-1"]), checkout_body(), row, origin="a network")
     place_order(hold(paid, seats=["hall-A-1"]))
     monkeypatch.setattr(large_orders, "TICKETS_MAX", 1)
-    check_out(hold(free, seats=["hall-C-1", "hall-C-2"]), checkout_body(), "large", network="a network")
+    check_out(hold(free, seats=["hall-C-1", "hall-C-2"]), checkout_body(), "large", origin="a network")
     place_order(hold(paid, seats=["hall-B-1", "hall-B-2"]))
     deliver_outbox()
     found = OutboxMessage.objects.filter(topic__startswith="orders.send_").order_by("pk")
