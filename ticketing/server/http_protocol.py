@@ -8,13 +8,13 @@ For a request that arrives in one piece, these limits cost a comparison: timers 
 """
 
 import asyncio
-import json
 import os
 import resource
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
@@ -37,6 +37,7 @@ from ticketing.server.event_stream import StreamListener
 from ticketing.server.header_limits import has_repeated, has_too_long
 from ticketing.server.response_writer import (
     BufferedRequestCycle,
+    encode_refusal,
     run_without_chunks,
     send_response,
     write_response,
@@ -56,6 +57,10 @@ BODY_BYTES_PER_SECOND_MIN = 8 * 1024
 BODY_TOTAL_SECONDS_MAX = 120.0
 # Bodies of all clients of a process that have arrived in part, each of at most 256 KiB (`request_body`).
 UNFINISHED_BODIES_MAX = 1_000
+# A body that has come in more parts than this must have so many bytes in each of them, on average: a chunk of one byte
+# takes as much of the processor as one of 64 KiB.
+BODY_PARTS_MAX = 256
+PART_BYTES_MIN = 16
 # If the response was sent before the body was complete (a refusal, for example), this much of the body is still read
 # and discarded: a client whose connection is closed while it sends never sees the response.
 DISCARDED_BYTES_MAX = 16 * 1024 * 1024
@@ -72,21 +77,6 @@ SECONDS_UNTIL_RETRY = 5
 KEEP_ALIVE_SLACK_SECONDS = 0.05
 
 
-def _answer(status: str, type_: str, title: str, retry_seconds: int = 0) -> bytes:
-    document = {"type": type_, "title": title, "status": int(status[:3]), "detail": title}
-    body = json.dumps(document).encode()
-    lines = [
-        f"HTTP/1.1 {status}",
-        "content-type: application/problem+json",
-        f"content-length: {len(body)}",
-        "cache-control: no-store",
-        "connection: close",
-    ]
-    if retry_seconds:
-        lines.append(f"retry-after: {retry_seconds}")
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-
-
 def _connections_max() -> int:
     """Return WEB_CONNECTIONS_MAX, or fewer if the process may not open as many files: without a free file it could not
     accept a connection to refuse it, and could not reach PostgreSQL, Redis or the site."""
@@ -96,16 +86,20 @@ def _connections_max() -> int:
 
 
 CONNECTIONS_MAX = _connections_max()
-MALFORMED = _answer("400 Bad Request", "malformed", "The request cannot be read.")
-TOO_LARGE = _answer("413 Content Too Large", "too-large", "The request is too large.")
-TOO_SLOW = _answer("408 Request Timeout", "request-timeout", "The request did not arrive in time.")
-HEADERS_TOO_LARGE = _answer("431 Request Header Fields Too Large", "headers-too-large", "The headers are too large.")
-BODY_WITH_GET = _answer("400 Bad Request", "malformed", "A GET or HEAD request must have no body.")
-FULL = _answer("503 Service Unavailable", "busy", "Too many connections are open; try again.", SECONDS_UNTIL_RETRY)
-TOO_MANY_CONNECTIONS = _answer(
+MALFORMED = encode_refusal("400 Bad Request", "malformed", "The request cannot be read.")
+TOO_LARGE = encode_refusal("413 Content Too Large", "too-large", "The request is too large.")
+TOO_SLOW = encode_refusal("408 Request Timeout", "request-timeout", "The request did not arrive in time.")
+HEADERS_TOO_LARGE = encode_refusal(
+    "431 Request Header Fields Too Large", "headers-too-large", "The headers are too large."
+)
+BODY_WITH_GET = encode_refusal("400 Bad Request", "malformed", "A GET or HEAD request must have no body.")
+FULL = encode_refusal(
+    "503 Service Unavailable", "busy", "Too many connections are open; try again.", SECONDS_UNTIL_RETRY
+)
+TOO_MANY_CONNECTIONS = encode_refusal(
     "429 Too Many Requests", "rate-limited", "Too many connections are open from your address.", SECONDS_UNTIL_RETRY
 )
-TOO_MANY_BODIES = _answer(
+TOO_MANY_BODIES = encode_refusal(
     "429 Too Many Requests", "rate-limited", "Too many requests from your address are incomplete.", SECONDS_UNTIL_RETRY
 )
 
@@ -139,8 +133,9 @@ class HttpProtocol(HttpToolsProtocol):
         # The first request found in the bytes that are being parsed. It starts once all of them are parsed.
         self._received_request: tuple[Any, Any] | None = None
         self._is_reading = False
-        # Whether the headers of the request that is being parsed are complete.
+        # Whether the headers of the request that is being parsed are complete, and the parts of its body.
         self._has_head = False
+        self._body_parts = self._body_bytes = 0
         self._listener: StreamListener | None = None
         # What this connection counts against its client's caps; called to end it.
         self._leave_connection_cap: Callable[[], object] | None = None
@@ -218,6 +213,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._has_head = False
+        self._body_parts = self._body_bytes = 0
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -301,6 +297,14 @@ class HttpProtocol(HttpToolsProtocol):
         if cycle.scope["http_version"] < "1.1":
             app = partial(run_without_chunks, cycle, app)
         super()._start_asgi_task(cycle, app)
+
+    def on_body(self, body: bytes) -> None:
+        self._body_parts += 1
+        self._body_bytes += len(body)
+        if self._body_parts > BODY_PARTS_MAX and self._body_bytes < self._body_parts * PART_BYTES_MIN:
+            # Ends the parsing; uvicorn then calls `send_400_response`.
+            raise httptools.HttpParserError("the body comes in too many parts")
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

@@ -1,12 +1,29 @@
 """Writes a whole response at once: one system call instead of one for the headers and one for the body."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 COPIED_BYTES_MAX = 16 * 1024
+
+
+def encode_refusal(status: str, type_: str, title: str, retry_seconds: int = 0) -> bytes:
+    """Return a whole response that refuses a request before the application gets it; the connection closes."""
+    document = {"type": type_, "title": title, "status": int(status[:3]), "detail": title}
+    body = json.dumps(document).encode()
+    lines = [
+        f"HTTP/1.1 {status}",
+        "content-type: application/problem+json",
+        f"content-length: {len(body)}",
+        "cache-control: no-store",
+        "connection: close",
+    ]
+    if retry_seconds:
+        lines.append(f"retry-after: {retry_seconds}")
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
 async def send_response(cycle: Any, status: int, head: bytes, body: bytes) -> None:
