@@ -39,6 +39,7 @@ CHROMIUM_FLAGS = [
     "--disable-dev-shm-usage",
 ]
 BROWSER_TIMEOUT_MS = 60_000
+DATABASE_FIXTURES = {"db", "transactional_db", "live_server"}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -101,6 +102,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
     gc.set_threshold(20_000, 20, 20)  # As in `web` (ticketing/asgi.py).
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Before a test that may not use the database, close the connections that the fast path's threads have kept: each
+    of their calls looks whether they are still usable."""
+    from apps.kernel.fastpath import thread_pool
+
+    if _uses_database(item) and nextitem is not None and not _uses_database(nextitem):
+        thread_pool.close()
+
+
+def _uses_database(item: pytest.Item) -> bool:
+    return item.get_closest_marker("django_db") is not None or not DATABASE_FIXTURES.isdisjoint(item.fixturenames)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
