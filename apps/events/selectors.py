@@ -1,44 +1,29 @@
-"""Reads for pages and the API: the catalog, one event, and its public seating plan."""
+"""Reads for pages and the API: the catalog, and one event."""
 
-import gzip
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby, pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 from django.contrib.postgres.aggregates import ArrayAgg
-from django.core.cache import cache
 from django.db import connection
-from django.db.models import Max, OuterRef, Q, Subquery, Sum
+from django.db.models import OuterRef, Q, Subquery, Sum
 from django.db.models.functions import Coalesce
-from django.utils.text import slugify
 
 from apps.events import event_views, registries
-from apps.events.models import Category, Event, Seat, Section
+from apps.events.models import Event, Section
 from apps.events.models.catalog import lines_of, tags_of
-from apps.events.plans import Area, StoredLayout, areas_of, stored_layout
-from apps.events.plans.geometry import area_outline, rows_outline
 from apps.events.pricing import PricePolicy
+from apps.events.public_plan import documents
 from apps.kernel import clock
 from apps.kernel.db import sql
-from apps.kernel.fastpath.cache import RefreshingCache
 
 CATALOG_MAX = 200
 SEARCH_CHARACTERS_MAX = 100
 SEARCH_WORDS_MAX = 8
-PLAN_CACHE_SECONDS = 3_600
 FEW_MAX = 100
 FEW_SHARE = 0.2
 """At most so many tickets, and at most this share of the capacity, are "only … left"."""
-PLANS_MAX = 64
-PLAN_BYTES_MAX = 64 * 1024 * 1024
-"""Plans kept in one process, and their compressed size. The oldest are removed first."""
-DRAWING_BYTES_MAX = 4 * 1024 * 1024
-"""A larger drawing, compressed, is not kept in Redis: its labels are no names of seats."""
-_PLAN_COMPRESSION, _DRAWING_COMPRESSION = 6, 1
 
 _event_page = sql.load("apps.events", "event_page")
 
@@ -239,7 +224,7 @@ def _read_event_page(slug: str, *, is_draft: bool) -> EventPage:
     policy = read.price_policy
     available: dict[int, int] | None
     if is_draft:
-        sections = draft_sections(event_id)
+        sections = documents.draft_sections(event_id)
         available = {section.id: section.capacity for section in sections}
     else:
         sections = event_views.list_sections(event_id)
@@ -294,297 +279,3 @@ def get_poster(slug: str) -> tuple[str, str]:
     event_views.get_event(slug)
     poster, name = Event.objects.values_list("poster", "name").get(slug=slug)
     return poster, name
-
-
-def plan_version(slug: str) -> str:
-    """Return a value that changes whenever the event's public plan does, without building the plan.
-
-    Raises EventNotFound.
-    """
-    return event_views.plan_version(event_views.get_event(slug).id)
-
-
-class PlanDocument(NamedTuple):
-    compressed: bytes
-    """The JSON, compressed with gzip."""
-
-    @property
-    def body(self) -> bytes:
-        return gzip.decompress(self.compressed)
-
-
-def plan_document(slug: str, version: str = "") -> PlanDocument:
-    """Return the public plan as JSON: geometry and prices, the same for every visitor, without availability. `version`
-    is its `plan_version`; empty: it is read.
-
-    Seats are columns, in the order of their ids (`event_views.seat_ids_in_plan_order`). Raises EventNotFound.
-    """
-    return _plans.read((slug, version or plan_version(slug)))
-
-
-def _read_plan(key: tuple[str, str]) -> PlanDocument:
-    slug, _ = key
-    return PlanDocument(gzip.compress(msgspec.json.encode(_plan(slug)), _PLAN_COMPRESSION, mtime=0))
-
-
-class _PlanCache(RefreshingCache[tuple[str, str], PlanDocument]):
-    """The plans of this process, by slug and version: to build one takes tenths of a second of a processor for a large
-    venue. Threads that need the same plan wait for one of them to build it."""
-
-    def _keep(self, values: Mapping[tuple[str, str], PlanDocument], begun: float) -> None:
-        kept = {key: (entry.begun, len(entry.value.compressed)) for key, entry in self._kept.copy().items()}
-        size = sum(size for _, size in kept.values()) + sum(len(plan.compressed) for plan in values.values())
-        for key in sorted(kept, key=kept.__getitem__):
-            if size <= PLAN_BYTES_MAX and len(kept) + len(values) <= PLANS_MAX:
-                break
-            size -= kept.pop(key)[1]
-            self._kept.pop(key, None)
-        super()._keep(values, begun)
-
-
-_plans = _PlanCache(_read_plan, fresh_seconds=PLAN_CACHE_SECONDS, stale_seconds=0, most=PLANS_MAX)
-
-
-_DRAFT_COLUMNS = (
-    "guid", "section", "row", "number", "x", "y", "category", "accessible", "companion", "row_index",
-)  # fmt: skip
-"""Of the rows that `_encoded_drawing` expects."""
-
-
-def draft_sections(event_id: int) -> list[event_views.SectionView]:
-    """Return the sections that a draft would have: those of its plan, with ids below 0, and general admission. A
-    category without a price is left out."""
-    event = Event.objects.select_related("plan").defer("poster").get(pk=event_id)
-    return _draft_sections(event_id, _draft_layout(event))
-
-
-def _draft_sections(event_id: int, layout: StoredLayout) -> list[event_views.SectionView]:
-    prices = {
-        row.key: event_views.PriceView(row.key, row.name, row.color, row.price_minor, row.tax_rate)
-        for row in Category.objects.filter(event_id=event_id)
-    }
-    found = []
-    for position, section in enumerate(layout.sections):
-        categories = section.seats["category"]
-        used = {layout.categories[category] for category in set(categories)}
-        offered = sorted((prices[key] for key in used if key in prices), key=lambda price: -price.price_minor)
-        kind, count = Section.Kind.RESERVED, len(categories)
-        found.append(event_views.SectionView(-1 - position, section.slug, section.name, kind, count, tuple(offered)))
-    return [*found, *event_views.list_sections(event_id)]
-
-
-def draft_plan_document(event_id: int) -> bytes:
-    """Return the public plan that a draft would have, as JSON. Seats without a price are left out."""
-    event = Event.objects.select_related("plan").defer("poster").get(pk=event_id)
-    layout = _draft_layout(event)
-    keys = dict(Category.objects.filter(event_id=event_id).values_list("key", "pk"))
-    category_ids = [keys.get(name) for name in layout.categories]
-    rows: list[tuple[Any, ...]] = []
-    for position, section in enumerate(layout.sections):
-        columns = {
-            **section.seats,
-            "section": [-1 - position] * len(section.seats["guid"]),
-            "category": [category_ids[category] for category in section.seats["category"]],
-        }
-        seats = zip(*(columns[name] for name in _DRAFT_COLUMNS), strict=True)
-        rows += [seat for seat, category in zip(seats, columns["category"], strict=True) if category is not None]
-    sections, categories = _draft_sections(event_id, layout), _categories_of(event)
-    encoded = _encoded_drawing(event, sections, categories, rows, None)
-    drawing = msgspec.json.decode(encoded, type=_Drawing)
-    return msgspec.json.encode(_plan_with(event, sections, categories, drawing))
-
-
-def _draft_layout(event: Event) -> StoredLayout:
-    return StoredLayout((), ()) if event.plan is None else stored_layout(event.plan.layout)
-
-
-class _Drawing(msgspec.Struct):
-    """What the plan of an event shows whatever the prices are. To make it takes most of the time of a large plan, so it
-    is kept in Redis."""
-
-    latest_link: int | None
-    """The newest link between a section and a category. Moving seats to other categories makes new ones."""
-    section_ids: list[int]
-    category_ids: list[int]
-    """Sections and categories in the order of the plan, to which `seats` refers."""
-    size: msgspec.Raw
-    seat_radius: msgspec.Raw
-    areas: msgspec.Raw
-    outlines: list[msgspec.Raw]
-    """One for each section."""
-    seats: msgspec.Raw
-    """The columns of the seats, in the order of their ids."""
-
-
-def _plan(slug: str) -> dict[str, Any]:
-    event = Event.objects.defer("poster").get(slug=slug)
-    # Before the seats, so that no older ones are kept for it.
-    links = Section.categories.through.objects.filter(section__event=event)
-    latest_link = links.aggregate(latest=Max("id"))["latest"]
-    # One for each event, which the next one replaces: it may have megabytes.
-    name = f"events:drawing.gz:{event_views.PLAN_FORMAT}:{event.pk}"
-    kept = _kept_drawing(name)
-    sections, categories = event_views.list_sections(event.pk), _categories_of(event)
-    current = latest_link, [section.id for section in sections], [category.pk for category in categories]
-    if kept is not None and (kept.latest_link, kept.section_ids, kept.category_ids) == current:
-        return _plan_with(event, sections, categories, kept)
-    rows = list(
-        Seat.objects.filter(event=event)
-        .order_by("id")
-        .values_list(
-            "guid", "section_id", "row", "number", "x", "y", "category_id", "accessible", "companion", "row_index"
-        )
-    )
-    # Read again, since the seats may have others by now.
-    sections, categories = event_views.list_sections(event.pk), _categories_of(event)
-    encoded = _encoded_drawing(event, sections, categories, rows, latest_link)
-    compressed = gzip.compress(encoded, _DRAWING_COMPRESSION, mtime=0)
-    if len(compressed) <= DRAWING_BYTES_MAX:
-        cache.set(name, compressed, PLAN_CACHE_SECONDS)
-    return _plan_with(event, sections, categories, msgspec.json.decode(encoded, type=_Drawing))
-
-
-def _kept_drawing(name: str) -> _Drawing | None:
-    kept = cache.get(name)
-    try:
-        return msgspec.json.decode(gzip.decompress(kept), type=_Drawing) if isinstance(kept, bytes) else None
-    except (OSError, EOFError, zlib.error, msgspec.MsgspecError):  # It is damaged.
-        return None
-
-
-def _categories_of(event: Event) -> list[Category]:
-    return list(Category.objects.filter(event=event))
-
-
-def _plan_with(
-    event: Event, sections: Sequence[event_views.SectionView], categories: Sequence[Category], drawing: _Drawing
-) -> dict[str, Any]:
-    policy = event_views.get_event_by_id(event.pk).price_policy
-    category_at = {category.pk: index for index, category in enumerate(categories)}
-    return {
-        "event": event.slug,
-        "currency": event.currency,
-        "size": drawing.size,
-        "seat_radius": drawing.seat_radius,
-        "categories": [
-            {
-                "key": category.key,
-                "name": category.name,
-                "color": category.color,
-                "price_minor": category.price_minor,
-                "full_price_minor": policy.place_total_minor(category.price_minor, category.tax_rate),
-            }
-            for category in categories
-        ],
-        "areas": drawing.areas,
-        "sections": [
-            {
-                "id": section.slug,
-                "name": section.name,
-                "kind": section.kind,
-                "capacity": section.capacity,
-                "needs_access": section.needs_access,
-                "category": category_at.get(section.category_id) if section.category_id is not None else None,
-                "outline": outline,
-            }
-            for section, outline in zip(sections, drawing.outlines, strict=True)
-        ],
-        "seats": drawing.seats,
-    }
-
-
-def _encoded_drawing(
-    event: Event,
-    sections: Sequence[event_views.SectionView],
-    categories: Sequence[Category],
-    rows: Sequence[tuple[Any, ...]],
-    latest_link: int | None,
-) -> bytes:
-    """Return the drawing of these seats as JSON."""
-    layout = event.plan.layout if event.plan is not None else None
-    areas = areas_of(layout) if layout is not None else ()
-    category_at = {category.pk: index for index, category in enumerate(categories)}
-    section_at = {section.id: index for index, section in enumerate(sections)}
-    radius = _seat_radius(rows)
-    spots: dict[int, list[list[tuple[float, float]]]] = {}
-    for (section_id, _), members in groupby(rows, key=lambda row: (row[1], row[9])):
-        spots.setdefault(section_id, []).append([(row[4], row[5]) for row in members])
-    return msgspec.json.encode(
-        {
-            "latest_link": latest_link,
-            "section_ids": list(section_at),
-            "category_ids": list(category_at),
-            "size": [_round_coordinate(value) for value in (layout["size"] if layout is not None else (0, 0))],
-            "seat_radius": radius,
-            "areas": [_area(area) for area in areas],
-            "outlines": [_outline(section, spots.get(section.id, []), areas, radius) for section in sections],
-            "seats": {
-                "id": [row[0] for row in rows],
-                "section": [section_at[row[1]] for row in rows],
-                "row": [row[2] for row in rows],
-                "number": [row[3] for row in rows],
-                "x": [_round_coordinate(row[4]) for row in rows],
-                "y": [_round_coordinate(row[5]) for row in rows],
-                "category": [category_at[row[6]] for row in rows],
-                "flags": [(1 if row[7] else 0) | (2 if row[8] else 0) for row in rows],
-            },
-        }
-    )
-
-
-def _round_coordinate(value: float) -> float | int:
-    """Round to one decimal, a tenth of a pixel; whole numbers become integers."""
-    rounded = round(value, 1)
-    return int(rounded) if rounded == int(rounded) else rounded
-
-
-def _seat_radius(rows: Sequence[tuple[Any, ...]]) -> float | int:
-    """Return a radius at which drawn neighbors do not touch."""
-    gaps = sorted(
-        ((after[4] - before[4]) ** 2 + (after[5] - before[5]) ** 2) ** 0.5
-        for before, after in pairwise(rows[:5_000])
-        if before[1] == after[1] and before[2] == after[2]
-    )
-    real = [gap for gap in gaps if gap > 0]
-    return _round_coordinate(real[len(real) // 4] * 0.42) if real else 10
-
-
-def _outline(
-    section: event_views.SectionView, rows: list[list[tuple[float, float]]], areas: tuple[Area, ...], radius: float
-) -> list[list[float]]:
-    """Return the outline of the section's seats; for general admission, of the plan's area that has its name."""
-    if rows:
-        line = rows_outline(rows, margin=radius * 1.7)
-    else:
-        named = (area for area in areas if area.text is not None and slugify(area.text.text) == section.slug)
-        line = next((corners for area in named if (corners := area_outline(area))), [])
-    return [[_round_coordinate(x), _round_coordinate(y)] for x, y in line]
-
-
-_SIZES: dict[str, tuple[str, ...]] = {
-    "rectangle": ("width", "height"), "circle": ("radius",), "ellipse": ("rx", "ry"), "polygon": (), "text": (),
-}  # fmt: skip
-
-
-def _area(area: Area) -> dict[str, Any]:
-    drawn: dict[str, Any] = {
-        "shape": area.shape,
-        "x": _round_coordinate(area.x),
-        "y": _round_coordinate(area.y),
-        **{name: _round_coordinate(getattr(area, name)) for name in _SIZES[area.shape]},
-        "rotation": _round_coordinate(area.rotation),
-        "color": area.color,
-        "border_color": area.border_color,
-    }
-    if area.shape == "polygon":
-        drawn["points"] = [[_round_coordinate(x), _round_coordinate(y)] for x, y in area.points]
-    if area.text is not None:
-        text = area.text
-        drawn["text"] = {
-            "x": _round_coordinate(text.x),
-            "y": _round_coordinate(text.y),
-            "text": text.text,
-            "color": text.color,
-            "size": _round_coordinate(text.size),
-        }
-    return drawn

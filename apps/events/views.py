@@ -22,6 +22,7 @@ from apps.events.interest import rules, trend
 from apps.events.models.organizers import DEFAULT_SLUG
 from apps.events.organizers import legal_pages
 from apps.events.posters import artwork
+from apps.events.public_plan import documents
 from apps.events.search import catalog_page, engine, filters
 from apps.events.search.missed import missed_searches
 from apps.kernel.http import client_address
@@ -168,7 +169,7 @@ def event_context(page: selectors.EventPage) -> dict[str, Any]:
 @require_safe
 def plan(request: HttpRequest, slug: str) -> HttpResponseBase:
     try:
-        version = selectors.plan_version(slug)
+        version = documents.plan_version(slug)
         response = http_cache.conditional_response(request, version) or _plan(request, slug, version)
     except event_views.EventNotFound as error:
         raise Http404 from error
@@ -177,7 +178,7 @@ def plan(request: HttpRequest, slug: str) -> HttpResponseBase:
 
 
 def _plan(request: HttpRequest, slug: str, version: str) -> HttpResponse:
-    return http_cache.compressed_json(request, selectors.plan_document(slug, version).compressed, version)
+    return http_cache.compressed_json(request, documents.plan_document(slug, version).compressed, version)
 
 
 @require_safe

@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 from redis import Redis
 
-from apps.events import selectors
 from apps.events.models import Category, Seat
+from apps.events.public_plan import documents
 from apps.kernel.fastpath.cache import clear_all
 from tests.support.factories import make_event
 from tests.support.races import storm, values
@@ -24,7 +24,7 @@ class Builds(list[str]):
 @pytest.fixture
 def builds(monkeypatch: pytest.MonkeyPatch) -> Builds:
     """Count the plans that are built while Redis is away."""
-    built, build = Builds(), selectors._plan
+    built, build = Builds(), documents._plan
 
     def counted(slug: str) -> dict[str, Any]:
         built.append(slug)
@@ -37,20 +37,20 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> Builds:
         def set(self, key: str, value: bytes, seconds: int) -> None:
             return None
 
-    monkeypatch.setattr(selectors._plans, "fresh_seconds", 60.0)
-    monkeypatch.setattr(selectors, "_plan", counted)
-    monkeypatch.setattr(selectors, "cache", Away())
+    monkeypatch.setattr(documents._plans, "fresh_seconds", 60.0)
+    monkeypatch.setattr(documents, "_plan", counted)
+    monkeypatch.setattr(documents, "cache", Away())
     return built
 
 
 @pytest.mark.django_db
 def test_without_redis_a_plan_is_built_once(builds: Builds) -> None:
     event = make_event("concert")
-    documents = {selectors.plan_document("concert") for _ in range(5)}
-    assert len(documents) == 1
+    found = {documents.plan_document("concert") for _ in range(5)}
+    assert len(found) == 1
     assert builds == ["concert"]
     Category.objects.filter(event=event.id).update(name="Front")
-    assert b"Front" in selectors.plan_document("concert").body, "a changed plan is built again"
+    assert b"Front" in documents.plan_document("concert").body, "a changed plan is built again"
     assert builds == ["concert", "concert"]
 
 
@@ -58,20 +58,20 @@ def test_without_redis_a_plan_is_built_once(builds: Builds) -> None:
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The numbers of seats of the drawings that were made."""
     made: list[int] = []
-    make = selectors._encoded_drawing
+    make = documents.encode_drawing
 
     def counted(*args: Any) -> bytes:
         made.append(len(args[-2]))
         return make(*args)
 
-    monkeypatch.setattr(selectors, "_encoded_drawing", counted)
+    monkeypatch.setattr(documents, "encode_drawing", counted)
     return made
 
 
 def plan_now() -> dict[str, Any]:
     """Return the plan as another process would show it."""
     clear_all()
-    return dict(json.loads(selectors.plan_document("concert").body))
+    return dict(json.loads(documents.plan_document("concert").body))
 
 
 @pytest.mark.django_db
@@ -105,7 +105,7 @@ def test_other_categories_and_moved_seats_are_drawn_again(redis_client: Redis, d
             seat.section.categories.add(new)
     shown = plan_now()
     assert len(drawn) == 2
-    assert len(selectors.cache.keys("events:drawing.gz:*")) == 1, "it replaces the former one"
+    assert len(documents.cache.keys("events:drawing.gz:*")) == 1, "it replaces the former one"
     seat.refresh_from_db()
     assert shown["categories"][shown["seats"]["category"][0]]["key"] == seat.category.key
 
@@ -114,9 +114,9 @@ def test_other_categories_and_moved_seats_are_drawn_again(redis_client: Redis, d
 def test_a_damaged_drawing_is_made_again(redis_client: Redis, drawn: list[int]) -> None:
     make_event("concert")
     first = plan_now()
-    (key,) = selectors.cache.keys("events:drawing.gz:*")
+    (key,) = documents.cache.keys("events:drawing.gz:*")
     for damaged in (b"", b"not gzip", gzip.compress(b"{}"), gzip.compress(b"{")):
-        selectors.cache.set(key, damaged, 60)
+        documents.cache.set(key, damaged, 60)
         assert plan_now() == first
     assert len(drawn) == 5
 
@@ -125,18 +125,18 @@ def test_a_damaged_drawing_is_made_again(redis_client: Redis, drawn: list[int]) 
 def test_a_drawing_above_the_limit_is_not_kept_in_redis(
     redis_client: Redis, drawn: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selectors, "DRAWING_BYTES_MAX", 100)
+    monkeypatch.setattr(documents, "DRAWING_BYTES_MAX", 100)
     make_event("concert")
     assert plan_now() == plan_now()
     assert len(drawn) == 2
-    assert selectors.cache.keys("events:drawing.gz:*") == []
+    assert documents.cache.keys("events:drawing.gz:*") == []
 
 
 @pytest.mark.django_db(transaction=True)
 def test_requests_at_the_same_moment_build_a_plan_once(builds: Builds) -> None:
     make_event("concert")
-    documents = values(storm(8, lambda _: selectors.plan_document("concert")))
-    assert len(set(documents)) == 1
+    found = values(storm(8, lambda _: documents.plan_document("concert")))
+    assert len(set(found)) == 1
     assert builds == ["concert"]
 
 
@@ -148,15 +148,15 @@ def test_the_kept_plans_are_bounded_and_the_oldest_is_removed(
     """Two large plans that did not fit together were built again for each request."""
     for slug in ("first", "other", "third"):
         make_event(slug, venue=slug)
-    size = len(selectors.plan_document("first").compressed)
+    size = len(documents.plan_document("first").compressed)
     if bound == "number":
-        monkeypatch.setattr(selectors, "PLANS_MAX", 2)
+        monkeypatch.setattr(documents, "PLANS_MAX", 2)
     else:
-        monkeypatch.setattr(selectors, "PLAN_BYTES_MAX", 2 * size + 20)
+        monkeypatch.setattr(documents, "PLAN_BYTES_MAX", 2 * size + 20)
     for slug in ("other", "third", "other", "third"):
-        selectors.plan_document(slug)
+        documents.plan_document(slug)
     assert builds == ["first", "other", "third"]
-    assert {slug for slug, _ in selectors._plans._kept} == {"other", "third"}
+    assert {slug for slug, _ in documents._plans._kept} == {"other", "third"}
 
 
 @pytest.mark.django_db

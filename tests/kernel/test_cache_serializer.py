@@ -9,7 +9,7 @@ import pytest
 from django.core.cache import cache
 from redis import Redis
 
-from apps.events import selectors
+from apps.events.public_plan import documents
 from apps.kernel.fastpath.cache import clear_all
 from tests.support import factories
 
@@ -45,14 +45,14 @@ def test_a_pickle_in_the_cache_is_a_miss_and_does_not_run(redis_client: Redis, t
 
 def test_a_pickle_in_place_of_a_seating_plan_does_not_run(redis_client: Redis, tmp_path: Path, db: None) -> None:
     factories.make_event("concert")
-    document = selectors.plan_document("concert")
+    document = documents.plan_document("concert")
     (key,) = cache.keys("events:drawing.gz:*")
     drawing = cache.get(key)
     assert isinstance(drawing, bytes), "its drawing is in the cache"
     path = tmp_path / "written"
     put(redis_client, key, pickle.dumps(Payload(path)))
     clear_all()
-    assert selectors.plan_document("concert") == document
+    assert documents.plan_document("concert") == document
     assert not path.exists()
     assert cache.get(key) == drawing, "the next request replaces it"
 

@@ -18,6 +18,7 @@ from apps.events.drafts.large_plans import MAY_SEE, alone_if_large
 from apps.events.models import Event
 from apps.events.organizers.membership_backend import is_permitted
 from apps.events.posters import artwork
+from apps.events.public_plan import documents
 from apps.kernel import clock
 
 
@@ -74,7 +75,7 @@ def _event_page(request: HttpRequest, event: Event) -> HttpResponse:
 
 def _map_page(request: HttpRequest, event: Event) -> HttpResponse:
     view = event_views.get_event_by_id(event.pk)
-    sections = [section.at_full_prices(view.price_policy) for section in selectors.draft_sections(event.pk)]
+    sections = [section.at_full_prices(view.price_policy) for section in documents.draft_sections(event.pk)]
     prices = {price.category: price for section in sections for price in section.prices}
     context = {
         "event": view,
@@ -97,7 +98,7 @@ def _map_page(request: HttpRequest, event: Event) -> HttpResponse:
 
 
 def _plan(request: HttpRequest, event: Event) -> HttpResponse:
-    return HttpResponse(selectors.draft_plan_document(event.pk), content_type="application/json")
+    return HttpResponse(documents.draft_plan_document(event.pk), content_type="application/json")
 
 
 def _status(request: HttpRequest, event: Event) -> HttpResponse:

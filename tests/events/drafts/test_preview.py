@@ -8,9 +8,9 @@ from django.test import Client
 from django.urls import reverse
 
 from apps.accounts.models import User
-from apps.events import selectors
 from apps.events.models import Category, Event, OnSale, Organizer, Role, Seat, Section
 from apps.events.plans import layout, uploads
+from apps.events.public_plan import documents
 from apps.events.publication import publish_event
 from tests.events.checklist.test_findings import make_draft
 from tests.support import factories
@@ -71,7 +71,7 @@ def test_the_previewed_plan_is_that_of_the_published_event(staff: Client) -> Non
     previewed = json.loads(staff.get(url(event, "preview_plan")).content)
     assert json.loads(staff.get(url(event, "preview_status")).content)["general_admission"] == {"floor": 10}
     publish_event(event.pk)
-    assert previewed == json.loads(selectors.plan_document(event.slug).body)
+    assert previewed == json.loads(documents.plan_document(event.slug).body)
 
 
 @pytest.mark.parametrize("page", ["preview", "preview_map", "preview_plan"])

@@ -8,9 +8,9 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 
 from apps.events import facade as events
-from apps.events import selectors
 from apps.events.creation import create_event
 from apps.events.models import Event, EventChange, OnSale
+from apps.events.public_plan import documents
 from apps.events.revisions import service
 from apps.events.revisions.proposal import Kind
 from apps.kernel import clock
@@ -178,8 +178,8 @@ def test_the_terms_of_each_time_are_found_in_the_record() -> None:
 def test_the_public_plan_and_pages_in_caches_follow_a_change_of_the_fees() -> None:
     event = make_event()
     cache_invalidation.publish_page_changes()
-    before = json.loads(selectors.plan_document(event.slug).body)["categories"][0]["full_price_minor"]
+    before = json.loads(documents.plan_document(event.slug).body)["categories"][0]["full_price_minor"]
     change(event, Kind.FEES, ticket_fee_minor=250)
-    assert json.loads(selectors.plan_document(event.slug).body)["categories"][0]["full_price_minor"] == before + 250
+    assert json.loads(documents.plan_document(event.slug).body)["categories"][0]["full_price_minor"] == before + 250
     with connection.cursor() as cursor:
         assert cache_invalidation._changed_pages.rows(cursor, rest_seconds=-1, limit=9)

@@ -8,8 +8,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from apps.events import facade as events
-from apps.events import selectors
 from apps.events.models import Section
+from apps.events.public_plan import documents
 from apps.kernel import clock
 from apps.kernel.checks import reconciler
 from apps.kernel.http import problems
@@ -230,11 +230,11 @@ def test_free_and_blocked_seats_move_to_another_price_and_the_plan_shows_it(even
     with pytest.raises(problems.Invalid):
         tiers.add_price(event, "Last row", 2_000, **BY)
     stock.block_seats(event, Selection(seats=("hall-E-1",)), "house", **BY)
-    before, version = selectors.plan_document("concert"), events.plan_version(event.id)
+    before, version = documents.plan_document("concert"), events.plan_version(event.id)
     assert tiers.move_seats(event, Selection(section="hall", rows=("E",)), "Last row", **BY) == 10
     assert tiers.move_seats(event, Selection(section="hall", rows=("E",)), "Last row", **BY) == 0
     assert events.plan_version(event.id) != version
-    assert selectors.plan_document("concert") != before
+    assert documents.plan_document("concert") != before
     hall = next(section for section in events.list_sections(event.id) if section.slug == "hall")
     assert [price.category for price in hall.prices] == ["Standard", "Last row"]
     assert hold(event, seats=["hall-E-2"]).total_minor == 1_000

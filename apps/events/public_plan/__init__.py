@@ -1,0 +1,1 @@
+"""What visitors get of an event's seating plan."""
