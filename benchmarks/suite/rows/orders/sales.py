@@ -26,7 +26,10 @@ from benchmarks.support import purchases
 EVENT = "sales"
 SALES = 2 * BUYERS
 """In each slice."""
-IDLE_SECONDS = 5.0
+IDLE_SECONDS = 2.5
+IDLE_WINDOWS = 9
+"""What is used without load is the median of so many windows, each about as long as a slice: passes that run once a
+minute, here and for other deployments on the same PostgreSQL, are in few windows, as they are in few slices."""
 COMMITS_MAX = 8.0
 """Transactions of PostgreSQL for a sale, those that it shares with others counted in part."""
 STATISTICS_SECONDS = 1.2
@@ -112,13 +115,18 @@ class Slices:
         """Milliseconds of processor time of the site for a sale, by slice."""
         self._wait_until_started()
         time.sleep(IDLE_STATISTICS_SECONDS)
-        transactions = self._transactions()
-        begun, before = time.monotonic(), self._processor()
+        windows = [self._use_idle() for _ in range(IDLE_WINDOWS)]
+        self._idle, *self._idle_transactions = (statistics.median(one) for one in zip(*windows, strict=True))
+
+    def _use_idle(self) -> list[float]:
+        """Return what a second without load uses, measured now: processor seconds, transactions, and those that write
+        something."""
+        begun, before = time.monotonic(), [self._processor(), *self._transactions()]
         time.sleep(IDLE_SECONDS)
         seconds = time.monotonic() - begun
-        self._idle = (self._processor() - before) / seconds
-        self._idle_transactions = [
-            (after - one) / seconds for one, after in zip(transactions, self._transactions(), strict=True)
+        return [
+            (after - one) / seconds
+            for one, after in zip(before, [self._processor(), *self._transactions()], strict=True)
         ]
 
     def _wait_until_started(self) -> None:
