@@ -60,7 +60,7 @@ UNFINISHED_BODIES_MAX = 1_000
 # A body that has come in more parts than this must have so many bytes in each of them, on average: a chunk of one byte
 # takes as much of the processor as one of 64 KiB.
 BODY_PARTS_MAX = 256
-PART_BYTES_MIN = 16
+PART_BYTES_MIN = 256
 # If the response was sent before the body was complete (a refusal, for example), this much of the body is still read
 # and discarded: a client whose connection is closed while it sends never sees the response.
 DISCARDED_BYTES_MAX = 16 * 1024 * 1024
