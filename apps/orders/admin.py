@@ -141,7 +141,7 @@ class OrderAdmin(OrganizerScopedAdmin, ReadOnlyAdmin):
             {
                 "fields": [
                     "id", "reservation", "entry", "buyer", "pay_deadline", "placed_at", "confirmed_at", "ended_at",
-                    "tickets_sent_at", "terms_version", "terms_accepted_at", "is_handed_over",
+                    "tickets_sent_at", "terms_version", "terms_accepted_at", "is_handed_over", "handed_over_at",
                 ],
                 "classes": ["collapse"],
             },

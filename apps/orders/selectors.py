@@ -463,7 +463,7 @@ def _ticket_view(ticket: Ticket, order: Order) -> TicketView:
         category=ticket.category,
         price_minor=ticket.price_minor,
         currency=order.currency,
-        holder=ticket.holder,
+        holder="" if ticket.voided_at is not None and order.is_of_former_owner(ticket.issued_at) else ticket.holder,
         checked_in_at=ticket.checked_in_at,
         valid=ticket.voided_at is None,
         order_id=order.pk,

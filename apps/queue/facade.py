@@ -107,6 +107,7 @@ __all__ = [
 entries_of_accounts = erasure.entries_of_accounts
 count_entries_of_accounts = erasure.count_entries_of_accounts
 export_entries = erasure.export_entries
+export_numbers = erasure.export_numbers
 export_sign_ups = erasure.export_sign_ups
 erase_sign_ups = erasure.erase_sign_ups
 events_of_sign_ups = erasure.events_of_sign_ups

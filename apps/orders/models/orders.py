@@ -81,6 +81,9 @@ class Order(models.Model):
         db_default=False,
         help_text="Staff have given it to another person: it has no account, and only its mailed links grant access.",
     )
+    handed_over_at = models.DateTimeField(
+        null=True, blank=True, help_text="When they gave it: what is older may be about the former owner."
+    )
     origin = models.CharField(
         max_length=16,
         blank=True,
@@ -141,6 +144,10 @@ class Order(models.Model):
     @property
     def erased_email(self) -> str:
         return f"{self.number.lower()}{ERASED_DOMAIN}"
+
+    def is_of_former_owner(self, moment: datetime) -> bool:
+        """Return whether staff gave the order to another person after this moment."""
+        return self.handed_over_at is not None and moment < self.handed_over_at
 
     def has_time_for_attempt(self, now: datetime) -> bool:
         """Return whether a call to the provider can take its whole timeout and still end before the payment

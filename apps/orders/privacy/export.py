@@ -26,8 +26,8 @@ from apps.orders.models import (
 from apps.orders.privacy.person import (
     Person,
     documents_in_orders_of_others,
-    entries_of,
     history_in_orders_of_others,
+    own_entries,
 )
 from apps.orders.selectors import OrderView, find_orders
 from apps.queue import facade as queue
@@ -40,9 +40,15 @@ _Rows = dict[UUID, list[dict[str, Any]]]
 def export_person(person: Person) -> dict[str, Any]:
     """Return accounts, orders, reservations and queue entries of the person.
 
-    An entry's other orders, with another address, are not exported: browsers are shared.
+    An entry's other orders, with another address, are not exported: browsers are shared. Of an order that only has one
+    of the addresses, the rest of its entry may be another person's: its reservation and its number are exported, but no
+    other reservation, nor what staff wrote about the entry. Of an order that staff gave to this person, reservation and
+    entry are about the former owner.
     """
-    entry_ids = entries_of(person)
+    own = own_entries(person)
+    by_address = Order.objects.filter(person.own_orders, is_handed_over=False).exclude(entry__in=own)
+    found = by_address.order_by("pk").values_list("entry_id", "reservation_id")
+    other_entries, other_reservations = {entry for entry, _ in found}, [reservation for _, reservation in found]
     return {
         "emails": sorted(person.emails),
         "exported_at": clock.iso(clock.now()),
@@ -51,8 +57,8 @@ def export_person(person: Person) -> dict[str, Any]:
             for account_id in sorted(person.account_ids)
         ],
         "orders": _orders(Order.objects.filter(person.own_orders)),
-        "reservations": reservations.export_reservations(entry_ids),
-        "queue_entries": queue.export_entries(entry_ids),
+        "reservations": reservations.export_reservations(own, other_reservations),
+        "queue_entries": queue.export_entries(own) + queue.export_numbers(sorted(other_entries)),
         "recent_searches": events.export_searches(person.account_ids),
         "sign_ups": queue.export_sign_ups(person.account_ids),
         "tickets_from_others": _received(TicketTransfer.objects.filter(email__in=person.emails)),

@@ -60,6 +60,13 @@ def entries_of(person: Person) -> list[UUID]:
     return sorted({*orders.values_list("entry_id", flat=True), *queue.entries_of_accounts(person.account_ids)})
 
 
+def own_entries(person: Person) -> list[UUID]:
+    """Return the queue entries of the person's accounts, and those with which they have ordered. An entry whose order
+    only has one of the addresses may be another person's, who typed it or whose order staff gave to this one."""
+    orders = Order.objects.filter(account__in=person.account_ids)
+    return sorted({*orders.values_list("entry_id", flat=True), *queue.entries_of_accounts(person.account_ids)})
+
+
 def own_documents(person: Person) -> QuerySet[Invoice]:
     """Return the invoices and credit notes of the person's orders, without those that staff gave to it: these name the
     former owner."""

@@ -1,6 +1,6 @@
 -- The orders with these ids.
 SELECT id, number, reservation_id, event_id, entry_id, account_id, buyer, email, name, status, reason, total_minor, currency,
        pay_deadline, placed_at, confirmed_at, ended_at, terms_version, terms_accepted_at,
-       tickets_sent_at, link_version, is_handed_over, origin
+       tickets_sent_at, link_version, is_handed_over, handed_over_at, origin
 FROM orders_order
 WHERE id = ANY(%(order_ids)s::uuid[])

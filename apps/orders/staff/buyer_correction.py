@@ -1,5 +1,6 @@
 """Correction of an order's buyer by staff: another email address, another name."""
 
+from datetime import datetime
 from uuid import UUID
 
 from apps.events import facade as events
@@ -62,12 +63,12 @@ def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str, 
             order.email = email
         if is_handed_over and not order.is_handed_over:
             changes.append("owner")
-            _hand_over(order)
+            _hand_over(order, corrected_at)
         if not changes:
             return ""
         if changes != ["name"]:
             _end_former_access(order, who)
-        order.save(update_fields=["email", "name", "link_version", "account", "is_handed_over"])
+        order.save(update_fields=["email", "name", "link_version", "account", "is_handed_over", "handed_over_at"])
         entry = OrderHistoryEntry.objects.create(
             order=order, kind=OrderHistoryEntry.Kind.CORRECTED, who=who, address=former, at=corrected_at,
             text=f"{' and '.join(changes)}: {why}",
@@ -80,11 +81,11 @@ def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str, 
         return " and ".join(changes)
 
 
-def _hand_over(order: Order) -> None:
+def _hand_over(order: Order, now: datetime) -> None:
     if order.status not in Order.STANDING:
         raise problems.Invalid({"order": "is not paid: only a paid order can be given to another person"})
     order.account = None
-    order.is_handed_over = True
+    order.is_handed_over, order.handed_over_at = True, now
 
 
 def _end_former_access(order: Order, who: str) -> None:

@@ -37,11 +37,8 @@ def export_entries(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:
     notes = dict(VipLink.objects.filter(entry__in=entry_ids).values_list("entry", "note"))
     entries = QueueEntry.objects.select_related("event").filter(pk__in=entry_ids).order_by("joined_at")
     return [
-        {
-            "id": str(entry.pk),
-            "event": entry.event.slug,
-            "number": entry.number,
-            "status": entry.status,
+        _numbers(entry)
+        | {
             "priority": entry.marked,
             "note_of_vip_link": notes.get(entry.pk),
             "score": entry.score,
@@ -50,12 +47,27 @@ def export_entries(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:
             "visitor_id": entry.visitor_id,
             "is_network_recorded": entry.network is not None,
             "is_opened_by_code": entry.presale_key is not None,
-            "joined_at": clock.iso(entry.joined_at),
-            "ready_at": entry.ready_at and clock.iso(entry.ready_at),
-            "ended_at": entry.ended_at and clock.iso(entry.ended_at),
         }
         for entry in entries
     ]
+
+
+def export_numbers(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:
+    """Return numbers and times of these entries, as JSON values, without whose they are."""
+    entries = QueueEntry.objects.select_related("event").filter(pk__in=entry_ids).order_by("joined_at")
+    return [_numbers(entry) for entry in entries]
+
+
+def _numbers(entry: QueueEntry) -> dict[str, Any]:
+    return {
+        "id": str(entry.pk),
+        "event": entry.event.slug,
+        "number": entry.number,
+        "status": entry.status,
+        "joined_at": clock.iso(entry.joined_at),
+        "ready_at": entry.ready_at and clock.iso(entry.ready_at),
+        "ended_at": entry.ended_at and clock.iso(entry.ended_at),
+    }
 
 
 def export_sign_ups(account_ids: Collection[int]) -> list[dict[str, Any]]:

@@ -22,9 +22,10 @@ def count_reservations_of_accounts(account_ids: Collection[int], count_max: int)
     return Reservation.objects.filter(account__in=account_ids).order_by()[:count_max].count()
 
 
-def export_reservations(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:
-    """Return what is stored about the reservations of these queue entries, as JSON values."""
-    reservations = Reservation.objects.select_related("event").filter(entry__in=entry_ids).order_by("created_at")
+def export_reservations(entry_ids: Sequence[UUID], reservation_ids: Sequence[UUID]) -> list[dict[str, Any]]:
+    """Return what is stored about these reservations and all of these queue entries, as JSON values."""
+    reservations = Reservation.objects.select_related("event").order_by("created_at")
+    reservations = reservations.filter(Q(entry__in=entry_ids) | Q(pk__in=reservation_ids))
     return [
         {
             "id": str(reservation.pk),

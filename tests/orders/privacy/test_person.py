@@ -433,3 +433,16 @@ def test_the_export_has_no_code_of_a_ticket_that_was_passed_on() -> None:
     assert "Grace Friend" not in text
     own = Ticket.objects.get(order=order, voided_at=None, transfer=None)
     assert own.code in json.dumps(one["messages_to_organizers"])
+
+
+def test_of_an_order_with_only_the_address_nothing_else_of_its_entry_is_exported(concert: events.EventView) -> None:
+    """Another person may have typed the address."""
+    entry = join(concert, visitor_id="a-browser-of-bob")
+    link = vip_links.make_link(concert.id, note="for Bob", who="boss")
+    VipLink.objects.filter(pk=link.pk).update(entry=entry.id, used_at=clock.now())
+    reservations.release(hold(concert, entry, seats=["hall-B-1"]).id, "visitor")
+    buy(hold(concert, entry, seats=["hall-A-1"]), **PERSON)
+    exported = json.loads(person(EMAIL, "export"))
+    assert [one["status"] for one in exported["reservations"]] == ["confirmed"]
+    (number,) = exported["queue_entries"]
+    assert number.keys() == {"id", "event", "number", "status", "joined_at", "ready_at", "ended_at"}

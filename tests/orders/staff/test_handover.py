@@ -1,6 +1,7 @@
 """An order that staff have given to another person: the account and the browser that placed it lose it."""
 
 import json
+import re
 
 import pytest
 from allauth.account.models import EmailAddress
@@ -13,12 +14,14 @@ from apps.orders import access
 from apps.orders.facade import attach_orders
 from apps.orders.models import Order, ReturnPolicy
 from apps.orders.privacy.account_data import AccountData
+from apps.orders.selectors import get_order
 from apps.orders.staff.buyer_correction import correct_buyer
 from apps.queue import facade as queue
 from tests.orders.privacy.test_person import person
 from tests.support.api_client import Api, assert_problem
 from tests.support.factories import assert_audit_clean, hold, join, make_event
 from tests.support.orders.sale import EMAIL, SAME_ORIGIN, buy, deliver_outbox, joined_browser, place_order
+from tests.support.orders.transfers import accepted, offer, sold_order
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NEW = "bob@example.org"
@@ -122,6 +125,36 @@ def test_its_export_is_the_new_owners() -> None:
     hand_over(order)
     assert json.loads(person(EMAIL, "export"))["orders"] == []
     assert [one["number"] for one in json.loads(person(NEW, "export"))["orders"]] == [order.number]
+
+
+def test_the_new_owner_does_not_see_to_whom_the_former_one_passed_tickets() -> None:
+    order = sold_order()
+    first, second = order.tickets.order_by("pk")
+    accepted(order, first, "friend@example.org")
+    offer(order, second, "second@example.org")
+    assert len(get_order(order.pk).transfers) == 2
+    hand_over(order)
+    offer(order, order.tickets.get(transfer=None, voided_at=None), "third@example.org")
+    view = get_order(order.pk)
+    assert [one.email for one in view.transfers] == ["third@example.org"]
+    assert {ticket.holder for ticket in view.tickets if not ticket.valid} == {""}
+    assert [ticket.holder for ticket in view.valid_tickets] == ["Bob"]
+    exported = person(NEW, "export")
+    assert "third@example.org" in exported
+    assert not re.search("friend|second@", exported)
+    assert_audit_clean()
+
+
+def test_its_queue_entry_and_reservations_are_not_the_new_owners() -> None:
+    user = User.objects.create_user("ann", EMAIL)
+    event = make_event("concert")
+    entry = join(event, account_id=user.pk)
+    order = buy(hold(event, seats=["hall-A-1"], entry=entry))
+    Order.objects.filter(pk=order.pk).update(account=user.pk)
+    hand_over(order)
+    for owner, count in ((EMAIL, 1), (NEW, 0)):
+        exported = json.loads(person(owner, "export"))
+        assert len(exported["queue_entries"]) == len(exported["reservations"]) == count
 
 
 def test_its_invoice_stays_the_former_owners() -> None:
