@@ -241,6 +241,8 @@ class _JoinBatch:
         self.identities_of_tokens: dict[uuid.UUID, _Identity] = {}
         self.live_entries: dict[_Identity, Entry] = {}
         self.ended_in_lobby: dict[_Identity, Entry] = {}
+        self.suspect: set[uuid.UUID] = set()
+        """Those of them whose own score asks for a review."""
         self.arrived: dict[uuid.UUID, Entry] = {}
         """Existing entries that this batch has changed."""
         self.new: dict[int, list[Entry]] = {}
@@ -290,7 +292,8 @@ class _JoinBatch:
         in_lobby = {one for one in identities if one[0] in self.rooms and _is_lobby(self.rooms[one[0]])}
         if in_lobby - self.live_entries.keys():
             rows = _lock_lobby_entries.rows(cursor, **_columns_of(in_lobby - self.live_entries.keys()))
-            self.ended_in_lobby = _by_identity(rows)
+            self.ended_in_lobby = _by_identity([row[:-1] for row in rows])
+            self.suspect = {row[0] for row in rows if row[-1]}
         keys = {request.access.key for request in self.requests if request.access is not None and request.access.key}
         if keys:
             # Under the room's lock, as every insertion and reopening of an entry of these codes.
@@ -366,11 +369,15 @@ class _JoinBatch:
         return access.key
 
     def _reopen_lobby_entry(self, request: JoinRequest, identity: _Identity) -> Entry | None:
-        """Reopen the entry of a visitor who left the open lobby, so that no visitor has two entries in the draw. Like a
-        new one it may go to review, or leaving and joining again would end a review. It needs no work."""
+        """Reopen the entry of a visitor who left the open lobby, so that no visitor has two entries in the draw. It goes
+        to review if its own score or that of this request asks for one, or leaving and joining again would end a
+        review, or undo a refusal. It needs no work."""
         entry = self.ended_in_lobby.get(identity)
         if entry is not None:
-            entry.status, entry.ended_at = _first_status(request.screening), None
+            screening = request.screening
+            if screening is not UNSCREENED and entry.id in self.suspect:
+                screening = screening._replace(for_review=True)
+            entry.status, entry.ended_at = _first_status(screening), None
             self.arrived[entry.id] = entry
         return entry
 

@@ -1,7 +1,11 @@
 -- Locks, in id order, the ended lobby entries without a number of these accounts and browsers, each at the event that
--- is given with it, and returns their state under the lock.
+-- is given with it, and returns their state under the lock, and whether their score asks for a review.
 SELECT id, event_id, number, in_lobby, account_id, visitor_id, status, claim_expires_at, admission_expires_at,
-       busy_until, ended_at, marked
+       busy_until, ended_at, marked,
+       coalesce(
+         score >= (SELECT review_score FROM queue_waitingroom AS room WHERE room.event_id = queue_queueentry.event_id),
+         false
+       )
 FROM queue_queueentry
 WHERE status NOT IN ('waiting', 'review', 'ready', 'away')
   AND in_lobby

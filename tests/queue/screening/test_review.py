@@ -19,7 +19,7 @@ from apps.queue.screening import review
 from apps.queue.screening import score as signals
 from apps.queue.screening import screen as screening
 from apps.queue.screening.policy import Policy, policies
-from apps.queue.screening.result import Screening
+from apps.queue.screening.result import UNSCREENED, Screening
 from tests.support.api_client import Api
 from tests.support.factories import assert_audit_clean, join
 from tests.support.queue.lobbies import close_lobby, draw_all, make_lobby
@@ -152,12 +152,25 @@ def test_priority_by_an_operator_ends_a_review(event: EventView) -> None:
     assert row(entry).status == "ready"
 
 
-def test_leaving_and_joining_again_in_a_lobby_ends_no_review() -> None:
+@pytest.mark.parametrize("is_removed", [False, True])
+@pytest.mark.parametrize(
+    ("screening", "status"),
+    [(SUSPECT, "review"), (Screening(score=1), "review"), (UNSCREENED, "waiting")],
+    ids=["the same signals", "from another network", "approved by staff"],
+)
+def test_leaving_and_joining_again_in_a_lobby_ends_no_review(
+    is_removed: bool, screening: Screening, status: str
+) -> None:
+    """Nor does it undo that staff have removed the entry. A join that staff approve (a VIP link) is not reviewed."""
     event, _ = make_lobby()
-    entry = join_for_review(event)
-    positions.leave(event, facade.Caller(visitor_id="visitor-suspect"))
-    assert join_for_review(event).id == entry.id
-    assert statuses(event) == ["review"]
+    WaitingRoom.objects.filter(event_id=event.id).update(review_score=SUSPECT.score)
+    caller, entry = facade.Caller(visitor_id="visitor-suspect"), join_for_review(event)
+    if is_removed:
+        operations.remove(entry.id, **BY)
+    else:
+        positions.leave(event, caller)
+    assert positions.join(event, caller, screening).id == entry.id
+    assert statuses(event) == [status]
 
 
 @pytest.mark.django_db(transaction=True)
