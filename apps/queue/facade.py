@@ -115,6 +115,7 @@ lock_entries_to_erase = erasure.lock_entries
 events_of_live_entries = erasure.events_of_live_entries
 erase_entries = erasure.erase_entries
 new_erased_buyer = erasure.new_erased_buyer
+ERASED_BUYER = erasure.ERASED_BUYER
 is_erased_buyer = erasure.is_erased_buyer
 events_to_erase = erasure.events_to_erase
 entries_of_event = erasure.entries_of_event

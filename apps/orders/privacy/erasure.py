@@ -7,6 +7,7 @@ time that the law requires (`retention`). An erased order has a placeholder as i
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from uuid import UUID
 
 from django.db import connection
@@ -45,6 +46,7 @@ NAME = "erased"
 _erase_adjustments = sql.load("apps.orders", "erase_adjustments")
 
 MayErase = Callable[[Order, datetime], bool]
+KeepsBuyer = Callable[[Order], bool]
 OnBatch = Callable[[], object]
 """Called after each transaction, while none is open."""
 
@@ -85,7 +87,7 @@ def erase_person(person: Person, on_batch: OnBatch = _do_nothing) -> Erasure:
     def may_erase(order: Order, now: datetime) -> bool:
         return person.owns(order) and is_settled(order, now) and not _has_kept_sale(person, order, now)
 
-    done = erase(entries_of(person), may_erase, on_batch)
+    done = erase(entries_of(person), may_erase, on_batch, partial(_is_buyer_of_others, person))
     _erase_received(person, on_batch)
     _erase_former_addresses(person, on_batch)
     queue.erase_sign_ups(person.account_ids, clock.now() - EVENT_LASTS)
@@ -104,6 +106,15 @@ def _has_kept_sale(person: Person, order: Order, now: datetime) -> bool:
         person.own_orders, event=order.event_id, buyer=order.buyer, confirmed_at__isnull=False
     )
     return any(not is_settled(other, now) for other in others.exclude(pk=order.pk))
+
+
+def _is_buyer_of_others(person: Person, order: Order) -> bool:
+    """Return whether this order's browser or account has also bought an order for the event that is another person's:
+    the figures of the sale count both as one buyer."""
+    if order.confirmed_at is None:
+        return False
+    sales = Order.objects.filter(event=order.event_id, buyer=order.buyer, confirmed_at__isnull=False)
+    return sales.exclude(person.own_orders).exclude(pk=order.pk).exists()
 
 
 def find_needed(person: Person) -> list[str]:
@@ -217,29 +228,40 @@ def is_settled(order: Order, now: datetime) -> bool:
     return order.status not in Order.STANDING or _is_over(order.event_id, now)
 
 
-def erase(entry_ids: Sequence[UUID], may_erase: MayErase | None, on_batch: OnBatch = _do_nothing) -> Erasure:
+def erase(
+    entry_ids: Sequence[UUID],
+    may_erase: MayErase | None,
+    on_batch: OnBatch = _do_nothing,
+    keeps_buyer: KeepsBuyer | None = None,
+) -> Erasure:
     """Erase those orders of these queue entries for which `may_erase` returns true (None: no order) and no money is
     under way, and the entries that have no other order and do not wait for an event to come. One transaction per
-    BATCH_MAX entries."""
+    BATCH_MAX entries. Of an order for which `keeps_buyer` returns true the buyer key stays, until the orders of the
+    event are erased because of their age."""
     done, new_buyers = Erasure(), dict[tuple[int, str], str]()
     for start in range(0, len(entry_ids), BATCH_MAX):
         with transactions.write():
-            done += _erase_batch(entry_ids[start : start + BATCH_MAX], may_erase, new_buyers)
+            done += _erase_batch(entry_ids[start : start + BATCH_MAX], may_erase, keeps_buyer, new_buyers)
         on_batch()
     return done
 
 
 def _erase_batch(
-    entry_ids: Sequence[UUID], may_erase: MayErase | None, new_buyers: dict[tuple[int, str], str]
+    entry_ids: Sequence[UUID],
+    may_erase: MayErase | None,
+    keeps_buyer: KeepsBuyer | None,
+    new_buyers: dict[tuple[int, str], str],
 ) -> Erasure:
     # The order of all locks: entries, orders, reservations, cap rows.
     entries = queue.lock_entries_to_erase(entry_ids, clock.now() - EVENT_LASTS)
     rows = Order.objects.select_for_update(no_key=True).filter(entry__in=entry_ids).order_by("pk")
-    found = [order for order in rows if not order.is_erased]
+    found = [order for order in rows if not (order.is_erased and queue.is_erased_buyer(order.buyer))]
     now = clock.now()
     busy = _orders_with_money_under_way([order.pk for order in found])
     chosen = [order for order in found if may_erase is not None and order.pk not in busy and may_erase(order, now)]
-    in_use = {order.entry_id for order in found if order not in chosen}
+    if keeps_buyer is not None:
+        new_buyers |= {(order.event_id, order.buyer): order.buyer for order in chosen if keeps_buyer(order)}
+    in_use = {order.entry_id for order in found if order not in chosen and not order.is_erased}
     in_use |= reservations.entries_with_live_reservation(entries)
     free = [entry for entry in entries if entry not in in_use]
     queue.erase_entries(free)
@@ -291,7 +313,8 @@ def _erase_orders(orders: Sequence[Order], buyers: dict[UUID, str]) -> None:
     for order in orders:
         Refund.objects.filter(order=order, requested_by=old_buyers[order.pk]).update(requested_by=order.buyer)
     with connection.cursor() as cursor:
-        _erase_adjustments.count(cursor, order_ids=ids, buyers=[order.buyer for order in orders])
+        new = {order.pk: order.buyer for order in orders if order.buyer != old_buyers[order.pk]}
+        _erase_adjustments.count(cursor, order_ids=list(new), buyers=list(new.values()))
     _erase_messages(orders)
     # The stored response of a cancellation contains the order, that of a return the ticket codes.
     idempotency.forget_scopes(scopes)

@@ -96,7 +96,8 @@ def erase_orders(before: datetime) -> int:
 
 
 def _erase_orders(due: Q, may_erase: erasure.MayErase) -> int:
-    orders = Order.objects.filter(due).exclude(email__endswith=ERASED_DOMAIN).order_by("placed_at")
+    is_erased = Q(email__endswith=ERASED_DOMAIN, buyer__startswith=queue.ERASED_BUYER)
+    orders = Order.objects.filter(due).exclude(is_erased).order_by("placed_at")
     entry_ids = list(dict.fromkeys(orders.values_list("entry_id", flat=True)[:PASS_MAX]))
     return len(erasure.erase(entry_ids, may_erase).orders)
 

@@ -369,8 +369,8 @@ class _JoinBatch:
         return access.key
 
     def _reopen_lobby_entry(self, request: JoinRequest, identity: _Identity) -> Entry | None:
-        """Reopen the entry of a visitor who left the open lobby, so that no visitor has two entries in the draw. It goes
-        to review if its own score or that of this request asks for one, or leaving and joining again would end a
+        """Reopen the entry of a visitor who left the open lobby, so that no visitor has two entries in the draw. It
+        goes to review if its own score or that of this request asks for one, or leaving and joining again would end a
         review, or undo a refusal. It needs no work."""
         entry = self.ended_in_lobby.get(identity)
         if entry is not None:

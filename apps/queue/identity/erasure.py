@@ -20,6 +20,8 @@ from apps.queue.models import QueueEntry, RoomAct, SignUp, VipLink, WaitingRoom
 
 ERASED = "erased-"
 """The beginning of an erased entry's visitor id; `erased-account-` if it had an account."""
+ERASED_BUYER = f"visitor:{ERASED}"
+"""The beginning of an erased buyer key."""
 
 
 def entries_of_accounts(account_ids: Collection[int]) -> list[UUID]:
@@ -152,7 +154,7 @@ def new_erased_buyer(*, had_account: bool) -> str:
 
 
 def is_erased_buyer(buyer: str) -> bool:
-    return buyer.startswith(f"visitor:{ERASED}")
+    return buyer.startswith(ERASED_BUYER)
 
 
 def _new_visitor_id(*, had_account: bool) -> str:

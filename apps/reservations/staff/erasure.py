@@ -61,7 +61,7 @@ def erase_reservations(
     entries and orders.
 
     `new_buyers` are the new keys by event and old key; those that are missing are added. With it, several reservations
-    of one buyer stay those of one buyer, so that the figures of the sale stay the same.
+    of one buyer stay those of one buyer, so that the figures of the sale stay the same. A key may stay as it is.
     """
     transactions.require_transaction()
     chosen = Q(pk__in=list(reservation_ids)) | Q(entry__in=list(entry_ids))
@@ -78,9 +78,10 @@ def erase_reservations(
             new_buyers[old] = queue.new_erased_buyer(had_account=old in with_account)
         row.buyer, row.account_id, row.email = new_buyers[old], None, ""
     buyers = {row.pk: row.buyer for row in found}
+    new = {reservation_id: buyer for reservation_id, buyer in buyers.items() if queue.is_erased_buyer(buyer)}
     Reservation.objects.bulk_update(found, ["buyer", "account", "email"])
     with connection.cursor() as cursor:
-        _erase_actors.count(cursor, reservation_ids=list(buyers), buyers=list(buyers.values()))
+        _erase_actors.count(cursor, reservation_ids=list(new), buyers=list(new.values()))
     _delete_caps(PurchaseCap.objects.filter(caps))
     idempotency.forget_scopes(scopes)
     return buyers

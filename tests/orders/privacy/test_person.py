@@ -30,7 +30,7 @@ from apps.orders.models import (
     ReturnPolicy,
     Ticket,
 )
-from apps.orders.privacy import erasure
+from apps.orders.privacy import erasure, retention
 from apps.orders.privacy.person import person_of_email
 from apps.orders.returns import returns
 from apps.queue import facade as queue
@@ -446,3 +446,28 @@ def test_of_an_order_with_only_the_address_nothing_else_of_its_entry_is_exported
     assert [one["status"] for one in exported["reservations"]] == ["confirmed"]
     (number,) = exported["queue_entries"]
     assert number.keys() == {"id", "event", "number", "status", "joined_at", "ready_at", "ended_at"}
+
+
+def test_one_browser_with_orders_of_two_people_stays_one_buyer(concert: events.EventView) -> None:
+    """Also after each of them is erased, and after both are erased because of their age."""
+    for number, email in enumerate((EMAIL, "friend@example.org")):
+        buy(hold(concert, join(concert, visitor_id="a-browser-of-ann"), seats=[f"hall-A-{number + 1}"]), email=email)
+    ends(concert)
+
+    def buyers() -> list[str]:
+        found = sorted(Reservation.objects.values_list("buyer", flat=True))
+        assert found == sorted(Order.objects.values_list("buyer", flat=True))
+        return found
+
+    before = buyers()
+    assert len(set(before)) == 1
+    for email, erased_count in ((EMAIL, 1), ("friend@example.org", 2)):
+        assert len(erase_person(email).orders) == 1
+        assert buyers() == before
+        assert Order.objects.filter(name="erased", email__endswith="@erased.invalid").count() == erased_count
+        assert_audit_clean()
+    retention.erase_orders(clock.now())
+    after = buyers()
+    assert len(set(after)) == 1
+    assert queue.is_erased_buyer(after[0])
+    assert_audit_clean()
