@@ -6,7 +6,8 @@ Changed states are read together, in one round for all listeners. At intervals a
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence, Sized
+from itertools import accumulate, takewhile
 from time import monotonic
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -26,10 +27,12 @@ ROUND_SECONDS = 0.3
 """The shortest time from one round to the next; slow reads make it longer."""
 POLLED_MAX = 500
 READ_MAX = 200
-"""Things read in one round; the rest wait for the next."""
+ENTRIES_MAX = 20_000
+"""Things read in one round, and the entries that their states had last (seats that are not free); the rest wait for the
+next. One thing may have more entries."""
 
 Thing = TypeVar("Thing", bound=Hashable)
-State = TypeVar("State")
+State = TypeVar("State", bound=Sized)
 
 
 class WatchedStates(ABC, Generic[Thing, State]):
@@ -42,7 +45,9 @@ class WatchedStates(ABC, Generic[Thing, State]):
         self._hub = hub
         self._known: dict[Thing, State] = {}
         self._frames: dict[Thing, tuple[State, Frame]] = {}
-        self._changed_ids: set[Thing] = set()
+        self._changed: dict[Thing, None] = {}
+        """What is due for a read, what has waited longest first."""
+        self._rounds_count = 0
         self._reread_at = 0.0
         self._reading: asyncio.Task[None] | None = None
         self._paused_until = 0.0
@@ -72,7 +77,7 @@ class WatchedStates(ABC, Generic[Thing, State]):
             if thing not in self._known:
                 self._known[thing] = state
                 # The next round finds changes since that read began, of which no message was followed yet.
-                self._changed_ids.add(thing)
+                self._changed[thing] = None
         return self._shared_frame(thing, self._known[thing])
 
     async def read_once(self, thing: Thing) -> Frame | None:
@@ -95,10 +100,10 @@ class WatchedStates(ABC, Generic[Thing, State]):
 
     def mark_due(self, things: Collection[Thing]) -> None:
         """Schedule a read of these things, except those that are not followed."""
-        self._changed_ids.update(thing for thing in things if thing in self._known)
+        self._changed |= dict.fromkeys(thing for thing in things if thing in self._known)
 
     def mark_all_due(self) -> None:
-        self._changed_ids.update(self._known)
+        self._changed |= dict.fromkeys(self._known)
 
     def tick(self) -> None:
         """Start the next read if one is due. Called at short intervals."""
@@ -109,22 +114,34 @@ class WatchedStates(ABC, Generic[Thing, State]):
                 del self._known[thing]
             self._frames = {thing: kept for thing, kept in self._frames.items() if thing in self._known}
             self.mark_all_due()
-        if self._changed_ids and now >= self._paused_until and (self._reading is None or self._reading.done()):
+        if self._changed and now >= self._paused_until and (self._reading is None or self._reading.done()):
             self._reading = asyncio.get_running_loop().create_task(self._read_due())
 
     async def _read_due(self) -> None:
-        due = [thing for thing in self._changed_ids if thing in self._known][:READ_MAX]
-        self._changed_ids.difference_update(due)
-        self._changed_ids.intersection_update(self._known)
+        self._changed = {thing: None for thing in self._changed if thing in self._known}
+        due = self._next_things()
+        for thing in due:
+            del self._changed[thing]
         if not due:
             return
         begun = monotonic()
         try:
             await self._read_now(due)
         except Exception as error:  # noqa: BLE001 - The things stay due for the next round.
-            self._changed_ids.update(due)
+            self._changed |= dict.fromkeys(due)
             logger.debug("reading states failed; the next round tries again: %s", log_context.summarize_error(error))
         self._paused_until = begun + max(ROUND_SECONDS, monotonic() - begun + duty_cycle.pause_seconds(begun))
+
+    def _next_things(self) -> list[Thing]:
+        """Return what this round reads. Every other round begins with the things of few entries, the others with those
+        that have waited longest: so large ones delay no small one by more than a round, and none waits forever."""
+        self._rounds_count += 1
+        waiting = list(self._changed)
+        if self._rounds_count % 2:
+            waiting.sort(key=lambda thing: len(self._known[thing]))
+        counts = accumulate(len(self._known[thing]) for thing in waiting)
+        fitting = sum(1 for _ in takewhile(lambda count: count <= ENTRIES_MAX, counts))
+        return waiting[: min(max(1, fitting), READ_MAX)]
 
     async def _read_now(self, things: Collection[Thing]) -> None:
         found = await thread_pool.run_in_thread(self.read, things)

@@ -65,3 +65,37 @@ async def test_a_change_after_the_shared_read_reaches_a_new_listener_in_the_next
     await until(lambda: bool(listener.received))
     assert listener.received == [b'{"section_id":"hall","seats":{"hall-A-1":"sold"}}']
     await hub.close()
+
+
+async def test_large_sections_delay_a_small_one_by_a_round_and_do_not_wait_forever(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched_states, "ENTRIES_MAX", 10)
+    sizes = {1: 8, 2: 8, 3: 50, 4: 8, 7: 1, 8: 2}
+
+    def read(section_ids: Collection[int]) -> dict[int, dict[str, str]]:
+        ledger.reads.append(list(section_ids))
+        return {one: {f"hall-A-{number}": "sold" for number in range(sizes[one])} for one in section_ids}
+
+    monkeypatch.setattr(watched_states, "read_seats", read)
+    hub = Hub()
+    seats = SeatStates(hub)
+    for section_id in sizes:
+        await seats.watch(FakeListener(), (section_id, f"hall-{section_id}"))
+    seats._reread_at = float("inf")
+    ledger.reads.clear()
+
+    async def round_reads() -> set[int]:
+        before = len(ledger.reads)
+        seats.tick()
+        await until(lambda: len(ledger.reads) > before and seats._reading is not None and seats._reading.done())
+        return set(ledger.reads[-1])
+
+    assert await round_reads() == {7, 8}, "those of few entries"
+    assert await round_reads() == {1}, "what has waited longest"
+    seats.mark_due([(7, "hall-7")])
+    assert await round_reads() == {7, 2}
+    assert await round_reads() == {3}, "also one of more entries than a round has"
+    assert await round_reads() == {4}
+    assert not seats._changed
+    await hub.close()
