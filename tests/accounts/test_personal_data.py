@@ -70,6 +70,12 @@ def test_a_process_makes_one_file_at_a_time(ann: User, log_in: LogIn) -> None:
     assert browser.get(DATA).status_code == 200
 
 
+def test_an_account_gets_a_few_files_in_a_minute(ann: User, log_in: LogIn) -> None:
+    """A process makes one file at a time: an account with many orders would keep others from getting theirs."""
+    browser = log_in(ann)
+    assert [browser.get(DATA, REMOTE_ADDR="203.0.113.7").status_code for _ in range(4)] == [200, 200, 200, 429]
+
+
 def test_the_download_has_everything_about_the_account_and_its_confirmed_address(
     ann: User, log_in: LogIn, app_of: Callable[[User], AuthenticatorApp]
 ) -> None:

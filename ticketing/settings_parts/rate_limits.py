@@ -12,6 +12,7 @@ DEFAULT_RATES = (
     ("mail", "MAIL", "0.2:60", "0.003:5"),
     ("page", "PAGE", "100:3000", "5:100"),
     ("document", "DOCUMENT", "1:60", "0.5:20"),
+    ("data-file", "DATA_FILE", "off", "0.02:3"),
     ("view", "VIEW", "2:600", "0.5:10"),
     ("search", "SEARCH", "5:600", "0.5:20"),
     ("write", "WRITE", "50:1000", "2:20"),

@@ -17,6 +17,7 @@ from apps.accounts.first_error import FocusesFirstError
 from apps.accounts.models import User
 from apps.accounts.pages import mail
 from apps.accounts.pages.adapter import delete_signed_in_cookie
+from apps.kernel import rate_limits
 from apps.kernel.http import client_address, problems
 
 _making = threading.Lock()
@@ -35,9 +36,13 @@ class EraseForm(FocusesFirstError, forms.Form):
 @never_cache
 def download(request: HttpRequest) -> HttpResponse:
     """Return everything that is stored about the user, as a JSON file; the security log and a mail name the
-    download. Raises Busy while this process makes another file."""
+    download. Raises RateLimited after a few files in a minute, and Busy while this process makes another file."""
     user = request.user
     assert isinstance(user, User)
+    address = client_address.address_from_environ(request.META)
+    wait = rate_limits.check_request("data-file", address, str(user.pk))
+    if wait is not None:
+        raise problems.RateLimited(wait)
     # One file at a time in each process: it takes a hundredth of a second for each order, and other pages need threads.
     if not _making.acquire(blocking=False):
         raise problems.Busy("The file of another account is being made. Try again in a moment.")

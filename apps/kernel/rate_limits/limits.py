@@ -14,7 +14,7 @@ from apps.kernel.rate_limits.sharing import Sharing
 
 KINDS = (
     "join", "poll", "read", "hold", "offer", "log-in", "password", "account", "mail", "page", "document", "write",
-    "code", "feed", "webhook", "view", "search",
+    "code", "feed", "webhook", "view", "search", "data-file",
 )  # fmt: skip
 NETWORK_PARTS = {"account-network": "account"}
 """Kinds that are a part of another one's token limit. They limit a token with its network, so that one network cannot
