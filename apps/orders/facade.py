@@ -149,7 +149,9 @@ def handlers() -> list[TopicHandler]:
         TopicHandler(topics.REMIND_BUYERS, reminders.continue_reminder, short, mail_options),
         TopicHandler(topics.SEND_REMINDER, task_mails.send_reminder, short, few_options),
         TopicHandler(topics.SEND_FIGURES, task_mails.send_figures, short, bulk_options),
-        TopicHandler(topics.CANCEL_EVENT, event_cancellation.continue_cancellation, timedelta(minutes=2)),
+        TopicHandler(
+            topics.CANCEL_EVENT, event_cancellation.continue_cancellation, timedelta(minutes=2), {"together_max": 2}
+        ),
         # One takes minutes at most, and the claim is extended after each batch. A person can cause it at will.
         TopicHandler(topics.ERASE_PERSON, background_erasure.continue_erasure, short, {"together_max": 1}),
         TopicHandler(topics.NOTIFY_OF_SCHEDULE, notices.continue_notice, short, mail_options),

@@ -5,6 +5,8 @@ have topics of their own, so that no list with others contains them (`payments.l
 
 from uuid import UUID
 
+from apps.events import facade as events
+
 CHARGE = "orders.charge"
 CHARGE_LARGE = "orders.charge_large"
 ASK = "orders.ask"
@@ -60,7 +62,12 @@ def tickets_key(order_id: UUID, link_version: int, *, is_of_staff: bool) -> str:
     return f"{'staff' if is_of_staff else 'owner'}:{order_id}:{link_version}"
 
 
-def origin_of_event(event_id: int) -> str:
+def origin_of(event: events.EventView) -> str:
     """Return the origin (`outbox.ORIGIN_FIELD`) of mails about an event that no client asked for: they have turns with
-    those of other events."""
-    return f"event {event_id}"
+    those of other organizers."""
+    return f"organizer {event.organizer_id}/event {event.id}"
+
+
+def origin_of_event(event_id: int) -> str:
+    """Return `origin_of` for the event with this id."""
+    return origin_of(events.get_event_by_id(event_id))

@@ -68,7 +68,9 @@ def test_an_address_with_orders_of_several_buyers_gets_a_mail_for_each() -> None
     reminders.continue_reminder(batch(0))
     assert written() == 2
     origins = {message.body["origin"] for message in OutboxMessage.objects.filter(topic=topics.SEND_REMINDER)}
-    assert origins == {f"event {event.id}"}, "those of another event have turns of their own"
+    assert origins == {f"organizer {event.organizer_id}/event {event.id}"}, (
+        "those of another organizer have turns of their own"
+    )
 
 
 @pytest.mark.usefixtures("event")

@@ -262,7 +262,7 @@ def issue_tickets(
             invoice_topic = large_orders.topic_for(topics.INVOICE, view.seat_count)
             outgoing.append(invoices.invoice_message(order, invoice_topic))
         topic = topics.SEND_TICKETS if order.total_minor else topics.SEND_FREE_TICKETS
-        origin = network or f"organizer {view.event.organizer_id}/event {view.event_id}"
+        origin = network or topics.origin_of(view.event)
         body = {"order": str(order.pk), outbox.ORIGIN_FIELD: origin}
         outgoing.append(outbox.NewMessage(large_orders.topic_for(topic, view.seat_count), str(order.pk), body))
     outbox.publish_all(outgoing)

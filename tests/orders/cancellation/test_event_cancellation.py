@@ -77,7 +77,9 @@ def test_every_order_is_refunded_and_every_buyer_notified_once(event) -> None:
     assert len(mail.outbox) == 4
     assert all("lost her voice" in note.body for note in mail.outbox)
     sent = OutboxMessage.objects.filter(topic="orders.send_cancellation_notice")
-    assert {message.body["origin"] for message in sent} == {f"event {event.id}"}, "another event's have other turns"
+    assert {message.body["origin"] for message in sent} == {f"organizer {event.organizer_id}/event {event.id}"}, (
+        "another organizer's have other turns"
+    )
 
 
 def test_holds_and_checkouts_are_refused_after_it(event) -> None:

@@ -81,7 +81,9 @@ def test_each_buyer_gets_one_mail_however_many_orders_and_deliveries_there_are()
     text = new_dates()[0].body
     assert "It rains." in text
     origins = {message.body["origin"] for message in OutboxMessage.objects.filter(topic=topics.SEND_SCHEDULE_NOTICE)}
-    assert origins == {f"event {event.id}"}, "those of another event have turns of their own"
+    assert origins == {f"organizer {event.organizer_id}/event {event.id}"}, (
+        "those of another organizer have turns of their own"
+    )
     assert "return your tickets until" in text
     assert "(CET)" in text or "(CEST)" in text
     assert re.match(r"tickets-concert-[A-Z0-9-]+\.pdf$", new_dates()[0].attachments[0].filename)

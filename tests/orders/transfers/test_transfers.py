@@ -110,7 +110,7 @@ def test_mails_to_recipients_have_the_turns_of_the_network_that_caused_them(orde
         ticket_issuance.void(lock_order(order.pk), clock.now())
     sent = OutboxMessage.objects.filter(topic=topics.SEND_TRANSFER, key=str(transfer.pk)).order_by("pk")
     found = [(message.body["kind"], message.body["origin"]) for message in sent]
-    assert found[1:] == [("ticket", network), ("ended", f"event {order.event_id}")]
+    assert found[1:] == [("ticket", network), ("ended", f"organizer {order.event.organizer_id}/event {order.event_id}")]
 
 
 def test_the_door_explains_a_code_that_was_passed_on(order) -> None:
