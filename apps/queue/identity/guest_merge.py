@@ -12,6 +12,7 @@ from django.db import DatabaseError, connection
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.db import sql, transactions
 from apps.queue.identity.caller import Caller, visitor_id_of
@@ -63,18 +64,22 @@ def merge_guest_entry(event_id: int, caller: Caller) -> bool:
 
 def merge_entries(event_id: int, visitor_id: str, account_id: int) -> bool:
     """Give the account the better of the guest's entry and its own; the other becomes `left`. Returns whether something
-    changed. Nothing changes while both entries have a live reservation, or while both wait for their drawn numbers.
+    changed. Nothing changes while both entries have a live reservation, while both wait for their drawn numbers, or
+    after the sale is over: its report counts whether an entry has an account.
 
     An entry with a live reservation is best, then one that is shopping, one with an unclaimed admission, and one with
     priority. Otherwise the lower number is better. In an open lobby the account's own entry stays.
     """
     left: QueueEntry | None = None
+    event = events.get_event_by_id(event_id)
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         guest, own = _lock_both(event_id, visitor_id, account_id)
         if guest is None:
             return False
         now = clock.now()
+        if event.is_over(now):
+            return False
         if own is not None:
             stays = _choose_entry(room, guest, own, now)
             if stays is None:

@@ -9,6 +9,7 @@ from django.test import Client
 
 from apps.accounts.models import User
 from apps.events.facade import EventView
+from apps.events.models import OnSale
 from apps.kernel import clock
 from apps.queue import facade
 from apps.queue.entries import positions
@@ -393,4 +394,16 @@ def test_the_entry_that_stays_is_admitted_like_any_other(event: EventView, ann: 
     of_ann = replace(place, account_id=ann.pk)
     assert claim_or_get_entry(of_ann).is_ready
     hold(event, claim_or_get_entry(of_ann), seats=["hall-A-1"])
+    assert_audit_clean()
+
+
+def test_after_the_sale_is_over_an_entry_stays_the_guests(event: EventView, ann: User) -> None:
+    """The published report says how many entries had an account."""
+    entry = guest_joins(event)
+    OnSale.objects.update(closes_at=clock.now() - timedelta(seconds=1))
+    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 0
+    assert row(entry).account_id is None
+    OnSale.objects.update(closes_at=None)
+    assert guest_merge.merge_guest_entries(GUEST, ann.pk) == 1
+    assert row(entry).account_id == ann.pk
     assert_audit_clean()
