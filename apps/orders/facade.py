@@ -149,6 +149,7 @@ def handlers() -> list[TopicHandler]:
         TopicHandler(topics.REMIND_BUYERS, reminders.continue_reminder, short, mail_options),
         TopicHandler(topics.SEND_REMINDER, task_mails.send_reminder, short, few_options),
         TopicHandler(topics.SEND_FIGURES, task_mails.send_figures, short, bulk_options),
+        # Each works for up to 20 s, and a member may cancel many events at once.
         TopicHandler(
             topics.CANCEL_EVENT, event_cancellation.continue_cancellation, timedelta(minutes=2), {"together_max": 2}
         ),

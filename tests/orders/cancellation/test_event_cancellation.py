@@ -5,6 +5,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from django.conf import settings
 from django.core import mail
 from django.core.management import CommandError, call_command
 
@@ -12,7 +13,7 @@ from apps.events import facade as events
 from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.kernel.outbox.models import OutboxMessage
-from apps.orders import return_quotes
+from apps.orders import facade, return_quotes, topics
 from apps.orders.cancellation import event_cancellation, order_cancellation
 from apps.orders.models import CancellationFailure, EventCancellation, Order, Payment, Refund, Ticket
 from apps.orders.payments.providers import sandbox
@@ -323,3 +324,9 @@ def test_the_command_cancels_reports_progress_and_resumes(event) -> None:
     call_command("cancel_event", "concert", "--resume", stdout=out)
     assert out.getvalue().endswith("concert: done\n")
     deliver_outbox()
+
+
+def test_few_cancellations_are_carried_out_at_once() -> None:
+    """Each works for many seconds: those of one organizer must not occupy all threads."""
+    (options,) = [handler.options for handler in facade.handlers() if handler.topic == topics.CANCEL_EVENT]
+    assert 2 * options["together_max"] <= settings.OUTBOX_DELIVERERS
