@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
             name="handed_over_at",
             field=models.DateTimeField(
                 blank=True,
-                help_text="When they gave it: what is older may be about the former owner.",
+                help_text="When they last gave it, or changed its address: what is older is about a former owner.",
                 null=True,
             ),
         ),

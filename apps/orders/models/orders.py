@@ -82,7 +82,9 @@ class Order(models.Model):
         help_text="Staff have given it to another person: it has no account, and only its mailed links grant access.",
     )
     handed_over_at = models.DateTimeField(
-        null=True, blank=True, help_text="When they gave it: what is older may be about the former owner."
+        null=True,
+        blank=True,
+        help_text="When they last gave it, or changed its address: what is older is about a former owner.",
     )
     origin = models.CharField(
         max_length=16,

@@ -1,6 +1,5 @@
 """Correction of an order's buyer by staff: another email address, another name."""
 
-from datetime import datetime
 from uuid import UUID
 
 from apps.events import facade as events
@@ -63,10 +62,12 @@ def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str, 
             order.email = email
         if is_handed_over and not order.is_handed_over:
             changes.append("owner")
-            _hand_over(order, corrected_at)
+            _hand_over(order)
         if not changes:
             return ""
         if changes != ["name"]:
+            if order.is_handed_over:
+                order.handed_over_at = corrected_at
             _end_former_access(order, who)
         order.save(update_fields=["email", "name", "link_version", "account", "is_handed_over", "handed_over_at"])
         entry = OrderHistoryEntry.objects.create(
@@ -81,11 +82,11 @@ def correct_buyer(order_id: UUID, *, email: str, name: str, why: str, who: str, 
         return " and ".join(changes)
 
 
-def _hand_over(order: Order, now: datetime) -> None:
+def _hand_over(order: Order) -> None:
     if order.status not in Order.STANDING:
         raise problems.Invalid({"order": "is not paid: only a paid order can be given to another person"})
     order.account = None
-    order.is_handed_over, order.handed_over_at = True, now
+    order.is_handed_over = True
 
 
 def _end_former_access(order: Order, who: str) -> None:

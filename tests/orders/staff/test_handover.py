@@ -142,6 +142,8 @@ def test_the_new_owner_does_not_see_to_whom_the_former_one_passed_tickets() -> N
     exported = person(NEW, "export")
     assert "third@example.org" in exported
     assert not re.search("friend|second@", exported)
+    hand_over(order, "carol@example.org")
+    assert get_order(order.pk).transfers == (), "nor does a third one see those of the second"
     assert_audit_clean()
 
 
