@@ -11,7 +11,6 @@ from apps.kernel.outbox.models import OutboxMessage
 from apps.kernel.rate_limits import mail_caps
 from apps.orders import access, topics
 from apps.orders.models import Order, ProviderMessage, ReturnPolicy
-from apps.orders.payments import settlement_lists
 from apps.orders.payments.providers import sandbox
 from tests.support.api_client import Api, assert_problem
 from tests.support.factories import PLACE_PRICE_MINOR, assert_audit_clean, make_event
@@ -221,10 +220,7 @@ def test_the_notice_of_an_unpaid_order_is_a_mail_of_the_buyers_network(api, conc
     assert_audit_clean()
 
 
-@pytest.mark.parametrize("settled", ["in a list", "alone"])
-def test_a_paid_order_keeps_no_network(api, concert, settled, monkeypatch: pytest.MonkeyPatch) -> None:
-    if settled == "alone":
-        monkeypatch.setattr(settlement_lists, "settle_answers", lambda answers, ask_after: set())
+def test_a_paid_order_keeps_no_network(api, concert) -> None:
     reservation, token = held(api)
     assert api.post(f"/reservations/{reservation}/checkout", BODY, key="1", token=token).status_code == 202
     deliver_outbox()

@@ -55,6 +55,7 @@ def place_orders(event: EventView, count: int, **changes: Any) -> list[Order]:
         reservation = hold(event, seats=[f"hall-{chr(ord('A') + row)}-{seat + 1}"])
         details = {"email": f"buyer{number}@example.org", **changes}
         orders.append(place_order(reservation, LATE, **details))
+    Order.objects.update(origin="a network")  # As a client's checkout stores it.
     deliver_outbox()
     assert set(Payment.objects.values_list("status", flat=True)) == {"pending"}
     return orders
@@ -90,7 +91,7 @@ def facts(order: Order) -> dict[str, Any]:
     message = ProviderMessage.objects.get(payment=payment, kind=Kind.SUCCEEDED)
     ticket_fields = ("section", "row", "category", "price_minor", "holder", "place", "replaced_by")
     return {
-        "order": (order.status, order.reason, order.ended_at, order.confirmed_at is not None),
+        "order": (order.status, order.reason, order.ended_at, order.confirmed_at is not None, order.origin),
         "payment": (payment.status, payment.captured_minor, payment.currency, payment.occurred_at is not None),
         "reference": payment.reference == message.reference != "",
         "message": (message.outcome, message.processed_at is not None, message.next_action),
