@@ -202,9 +202,9 @@ def fail_order(order: Order, reason: Order.Reason) -> None:
 
 
 def end_order(order: Order, status: Order.Status, reason: Order.Reason) -> None:
-    """End the order with this status and reason; the buyer of a failed order is notified, by a mail of the network that
-    checked out. A pending payment that was not sent to the provider is abandoned. For one that was sent, inquiries
-    settle the charge if it has succeeded, and cancel it once it no longer counts."""
+    """End the order with this status and reason; the buyer of a failed order is notified, by a mail whose origin is the
+    network that checked out. A pending payment that was not sent to the provider is abandoned. For one that was sent,
+    inquiries settle the charge if it has succeeded, and cancel it once it no longer counts."""
     transactions.require_transaction()
     order.status, order.reason, order.ended_at = status, reason, clock.now()
     origin, order.origin = order.origin, ""

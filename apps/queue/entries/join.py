@@ -242,7 +242,7 @@ class _JoinBatch:
         self.live_entries: dict[_Identity, Entry] = {}
         self.ended_in_lobby: dict[_Identity, Entry] = {}
         self.suspect: set[uuid.UUID] = set()
-        """Those of them whose own score asks for a review."""
+        """The ids of those of these entries whose stored score asks for a review."""
         self.arrived: dict[uuid.UUID, Entry] = {}
         """Existing entries that this batch has changed."""
         self.new: dict[int, list[Entry]] = {}
@@ -370,8 +370,8 @@ class _JoinBatch:
 
     def _reopen_lobby_entry(self, request: JoinRequest, identity: _Identity) -> Entry | None:
         """Reopen the entry of a visitor who left the open lobby, so that no visitor has two entries in the draw. It
-        goes to review if its own score or that of this request asks for one, or leaving and joining again would end a
-        review, or undo a refusal. It needs no work."""
+        goes to review if its stored score or that of this request asks for one: otherwise leaving and joining again
+        would end a review, or undo a refusal. It needs no work."""
         entry = self.ended_in_lobby.get(identity)
         if entry is not None:
             screening = request.screening

@@ -55,7 +55,7 @@ def export_entries(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:
 
 
 def export_numbers(entry_ids: Sequence[UUID]) -> list[dict[str, Any]]:
-    """Return numbers and times of these entries, as JSON values, without whose they are."""
+    """Return numbers and times of these entries, as JSON values, without the account or the browser."""
     entries = QueueEntry.objects.select_related("event").filter(pk__in=entry_ids).order_by("joined_at")
     return [_numbers(entry) for entry in entries]
 

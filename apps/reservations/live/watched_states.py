@@ -46,7 +46,7 @@ class WatchedStates(ABC, Generic[Thing, State]):
         self._known: dict[Thing, State] = {}
         self._frames: dict[Thing, tuple[State, Frame]] = {}
         self._changed: dict[Thing, None] = {}
-        """What is due for a read, what has waited longest first."""
+        """The things that are due for a read, the one that has waited longest first."""
         self._rounds_count = 0
         self._reread_at = 0.0
         self._reading: asyncio.Task[None] | None = None

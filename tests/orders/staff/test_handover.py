@@ -116,15 +116,18 @@ def test_the_token_that_placed_it_reads_and_returns_nothing(through_fast_path: b
     assert_audit_clean()
 
 
-def test_its_export_is_the_new_owners() -> None:
+def test_its_export_is_the_new_owners_and_queue_entry_and_reservation_stay_the_former_ones() -> None:
     user = User.objects.create_user("ann", EMAIL)
     event = make_event("concert")
     entry = join(event, account_id=user.pk)
     order = buy(hold(event, seats=["hall-A-1"], entry=entry))
     Order.objects.filter(pk=order.pk).update(account=user.pk)
     hand_over(order)
-    assert json.loads(person(EMAIL, "export"))["orders"] == []
-    assert [one["number"] for one in json.loads(person(NEW, "export"))["orders"]] == [order.number]
+    former, new = (json.loads(person(email, "export")) for email in (EMAIL, NEW))
+    assert former["orders"] == []
+    assert [one["number"] for one in new["orders"]] == [order.number]
+    assert len(former["queue_entries"]) == len(former["reservations"]) == 1
+    assert new["queue_entries"] == new["reservations"] == []
 
 
 def test_the_new_owner_does_not_see_to_whom_the_former_one_passed_tickets() -> None:
@@ -145,18 +148,6 @@ def test_the_new_owner_does_not_see_to_whom_the_former_one_passed_tickets() -> N
     hand_over(order, "carol@example.org")
     assert get_order(order.pk).transfers == (), "nor does a third one see those of the second"
     assert_audit_clean()
-
-
-def test_its_queue_entry_and_reservations_are_not_the_new_owners() -> None:
-    user = User.objects.create_user("ann", EMAIL)
-    event = make_event("concert")
-    entry = join(event, account_id=user.pk)
-    order = buy(hold(event, seats=["hall-A-1"], entry=entry))
-    Order.objects.filter(pk=order.pk).update(account=user.pk)
-    hand_over(order)
-    for owner, count in ((EMAIL, 1), (NEW, 0)):
-        exported = json.loads(person(owner, "export"))
-        assert len(exported["queue_entries"]) == len(exported["reservations"]) == count
 
 
 def test_its_invoice_stays_the_former_owners() -> None:
