@@ -7,7 +7,6 @@ time that the law requires (`retention`). An erased order has a placeholder as i
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
 from uuid import UUID
 
 from django.db import connection
@@ -46,7 +45,6 @@ NAME = "erased"
 _erase_adjustments = sql.load("apps.orders", "erase_adjustments")
 
 MayErase = Callable[[Order, datetime], bool]
-KeepsBuyer = Callable[[Order], bool]
 OnBatch = Callable[[], object]
 """Called after each transaction, while none is open."""
 
@@ -87,7 +85,7 @@ def erase_person(person: Person, on_batch: OnBatch = _do_nothing) -> Erasure:
     def may_erase(order: Order, now: datetime) -> bool:
         return person.owns(order) and is_settled(order, now) and not _has_kept_sale(person, order, now)
 
-    done = erase(entries_of(person), may_erase, on_batch, partial(_is_buyer_of_others, person))
+    done = erase(entries_of(person), may_erase, on_batch, person)
     _erase_received(person, on_batch)
     _erase_former_addresses(person, on_batch)
     queue.erase_sign_ups(person.account_ids, clock.now() - EVENT_LASTS)
@@ -232,16 +230,19 @@ def erase(
     entry_ids: Sequence[UUID],
     may_erase: MayErase | None,
     on_batch: OnBatch = _do_nothing,
-    keeps_buyer: KeepsBuyer | None = None,
+    person: Person | None = None,
 ) -> Erasure:
     """Erase those orders of these queue entries for which `may_erase` returns true (None: no order) and no money is
     under way, and the entries that have no other order and do not wait for an event to come. One transaction per
-    BATCH_MAX entries. Of an order for which `keeps_buyer` returns true the buyer key stays, until the orders of the
-    event are erased because of their age."""
+    BATCH_MAX entries.
+
+    `person`: whose data is erased, if it is one person's. A buyer who also has an order of another person keeps the
+    buyer key, until the orders of the event are erased because of their age. Entries of the person's accounts are also
+    erased if staff gave their orders to others; these orders stay as they are."""
     done, new_buyers = Erasure(), dict[tuple[int, str], str]()
     for start in range(0, len(entry_ids), BATCH_MAX):
         with transactions.write():
-            done += _erase_batch(entry_ids[start : start + BATCH_MAX], may_erase, keeps_buyer, new_buyers)
+            done += _erase_batch(entry_ids[start : start + BATCH_MAX], may_erase, person, new_buyers)
         on_batch()
     return done
 
@@ -249,7 +250,7 @@ def erase(
 def _erase_batch(
     entry_ids: Sequence[UUID],
     may_erase: MayErase | None,
-    keeps_buyer: KeepsBuyer | None,
+    person: Person | None,
     new_buyers: dict[tuple[int, str], str],
 ) -> Erasure:
     # The order of all locks: entries, orders, reservations, cap rows.
@@ -259,15 +260,26 @@ def _erase_batch(
     now = clock.now()
     busy = _orders_with_money_under_way([order.pk for order in found])
     chosen = [order for order in found if may_erase is not None and order.pk not in busy and may_erase(order, now)]
-    if keeps_buyer is not None:
-        new_buyers |= {(order.event_id, order.buyer): order.buyer for order in chosen if keeps_buyer(order)}
-    in_use = {order.entry_id for order in found if order not in chosen and not order.is_erased}
+    given = [] if person is None else _given_to_others(person, [order for order in found if order not in chosen])
+    if person is not None:
+        of_others = [*given, *(order for order in chosen if _is_buyer_of_others(person, order))]
+        new_buyers |= {(order.event_id, order.buyer): order.buyer for order in of_others}
+    in_use = {order.entry_id for order in found if not (order.is_erased or order in chosen or order in given)}
     in_use |= reservations.entries_with_live_reservation(entries)
     free = [entry for entry in entries if entry not in in_use]
     queue.erase_entries(free)
-    buyers = reservations.erase_reservations([order.reservation_id for order in chosen], free, new_buyers)
+    others = {order.reservation_id for order in given}
+    buyers = reservations.erase_reservations([order.reservation_id for order in chosen], free, new_buyers, others)
     _erase_orders(chosen, buyers)
     return Erasure(tuple(order.number for order in chosen), len(free))
+
+
+def _given_to_others(person: Person, orders: Sequence[Order]) -> list[Order]:
+    """Return which of these orders of the person's accounts staff have given to other people."""
+    ids = [order.pk for order in orders if order.is_handed_over and not person.owns(order)]
+    placed = Order.objects.filter(pk__in=ids, entry__account__in=person.account_ids) if ids else Order.objects.none()
+    found = set(placed.values_list("pk", flat=True))
+    return [order for order in orders if order.pk in found]
 
 
 def _orders_with_money_under_way(order_ids: Collection[UUID]) -> set[UUID]:

@@ -53,7 +53,10 @@ def entries_with_live_reservation(entry_ids: Sequence[UUID]) -> set[UUID]:
 
 
 def erase_reservations(
-    reservation_ids: Sequence[UUID], entry_ids: Sequence[UUID], new_buyers: dict[tuple[int, str], str]
+    reservation_ids: Sequence[UUID],
+    entry_ids: Sequence[UUID],
+    new_buyers: dict[tuple[int, str], str],
+    keep_email: Collection[UUID] = (),
 ) -> dict[UUID, str]:
     """Replace the buyer and blank account and email of these reservations, and of all reservations of these queue
     entries, also in their ledger; delete the cap rows and stored responses of the replaced buyers. None of the
@@ -62,6 +65,7 @@ def erase_reservations(
 
     `new_buyers` are the new keys by event and old key; those that are missing are added. With it, several reservations
     of one buyer stay those of one buyer, so that the figures of the sale stay the same. A key may stay as it is.
+    The reservations `keep_email` keep their address, which is another person's.
     """
     transactions.require_transaction()
     chosen = Q(pk__in=list(reservation_ids)) | Q(entry__in=list(entry_ids))
@@ -70,13 +74,15 @@ def erase_reservations(
     caps, scopes = Q(pk=None), []
     with_account = {(row.event_id, row.buyer) for row in found if row.account_id is not None}
     for row in found:
-        keys = [row.buyer, *([f"email:{row.email}"] if row.email else [])]
+        erased_email = "" if row.pk in keep_email else row.email
+        keys = [row.buyer, *([f"email:{erased_email}"] if erased_email else [])]
         caps |= Q(event=row.event_id, buyer__in=keys)
         scopes.append(hold_scope(row.event_id, row.buyer))
         old = (row.event_id, row.buyer)
         if old not in new_buyers:
             new_buyers[old] = queue.new_erased_buyer(had_account=old in with_account)
-        row.buyer, row.account_id, row.email = new_buyers[old], None, ""
+        row.buyer, row.account_id = new_buyers[old], None
+        row.email = row.email if row.pk in keep_email else ""
     buyers = {row.pk: row.buyer for row in found}
     new = {reservation_id: buyer for reservation_id, buyer in buyers.items() if queue.is_erased_buyer(buyer)}
     Reservation.objects.bulk_update(found, ["buyer", "account", "email"])

@@ -11,12 +11,17 @@ from django.test import Client, RequestFactory
 from apps.accounts.models import User
 from apps.kernel.http import problems
 from apps.orders import access
+from apps.orders.cancellation import order_cancellation
 from apps.orders.facade import attach_orders
 from apps.orders.models import Order, ReturnPolicy
 from apps.orders.privacy.account_data import AccountData
 from apps.orders.selectors import get_order
 from apps.orders.staff.buyer_correction import correct_buyer
 from apps.queue import facade as queue
+from apps.queue.entries import vip_links
+from apps.queue.models import QueueEntry, RoomAct, VipLink
+from apps.reservations import facade as reservations
+from apps.reservations.models import Reservation
 from tests.orders.privacy.test_person import person
 from tests.support.api_client import Api, assert_problem
 from tests.support.factories import assert_audit_clean, hold, join, make_event
@@ -128,6 +133,37 @@ def test_its_export_is_the_new_owners_and_queue_entry_and_reservation_stay_the_f
     assert [one["number"] for one in new["orders"]] == [order.number]
     assert len(former["queue_entries"]) == len(former["reservations"]) == 1
     assert new["queue_entries"] == new["reservations"] == []
+
+
+def test_the_former_owner_is_erased_and_the_order_stays_the_new_owners() -> None:
+    """Also with another order of the former owner, which counts as the same buyer's in the figures of the sale."""
+    user = User.objects.create_user("ann", EMAIL)
+    event = make_event("concert", per_buyer_max=8)
+    link = vip_links.make_link(event.id, note="for Ann", who="boss")
+    token = vip_links.address_of(link, event.slug).rstrip("/").rpartition("/")[2]
+    vip_links.redeem_link(event, token, queue.Caller(account_id=user.pk))
+    reservations.release(hold(event, seats=["hall-A-3"], entry=join(event, account_id=user.pk)).id, "visitor")
+    order, refunded = (
+        buy(hold(event, seats=[seat], entry=join(event, account_id=user.pk))) for seat in ("hall-A-1", "hall-A-2")
+    )
+    Order.objects.update(account=user.pk)
+    order_cancellation.refund_order(refunded.pk, "staff:1")
+    hand_over(order)
+    assert person(EMAIL, "erase", "--yes").startswith("erased")
+    assert VipLink.objects.get().note == ""
+    assert not RoomAct.objects.filter(what=RoomAct.What.LET_THROUGH).exclude(why="").exists()
+    assert not QueueEntry.objects.filter(account=user.pk).exists()
+    assert not Reservation.objects.filter(account=user.pk).exists()
+    order.refresh_from_db()
+    assert (order.email, order.name) == (NEW, "Bob")
+    assert Reservation.objects.get(pk=order.reservation_id).email == NEW
+    assert {refunded.buyer} == set(Order.objects.values_list("buyer", flat=True)), (
+        "one buyer in the figures of the sale"
+    )
+    newcomer = Client()
+    newcomer.get(access.order_link(order.pk))
+    assert statuses(newcomer, order) == {200}
+    assert_audit_clean()
 
 
 def test_the_new_owner_does_not_see_to_whom_the_former_one_passed_tickets() -> None:
