@@ -41,7 +41,7 @@ class Erasure(NamedTuple):
     needed: Sequence[str] = ()
     """Sentences for the user: which data is needed by now. The account is then not closed."""
     is_complete: bool = True
-    """Whether everything is erased; if not, the account is closed and the rest is erased soon."""
+    """Whether everything is erased; if not, the account is closed and the rest is erased later."""
 
 
 class PersonalData(Protocol):
@@ -51,14 +51,15 @@ class PersonalData(Protocol):
         """Return everything as JSON values."""
 
     def find_needed(self, account_id: int) -> list[str]:
-        """Return sentences for the user: which data is still needed. Empty if all can be erased."""
+        """Return sentences for the user: which data is still needed. Empty if the account can be erased."""
 
     def find_kept(self, account_id: int) -> list[str]:
-        """Return sentences for the user: which data the law keeps after an erasure, and how long."""
+        """Return sentences for the user: which data is kept after an erasure, why, and how long."""
 
     def erase(self, account_id: int) -> Erasure:
-        """Close the account and erase everything, now or, if it is much, after the request. If data is needed by now,
-        close nothing, and erase the rest if it is little. It can be repeated."""
+        """Close the account and erase everything, now or, if it is much or some is still needed, after the request.
+        If data of the account is needed by now, close nothing, and erase the rest if it is little. It can be
+        repeated."""
 
 
 _personal_data: list[PersonalData] = []

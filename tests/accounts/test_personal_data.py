@@ -241,6 +241,33 @@ def test_an_account_whose_data_is_needed_is_not_erased(ann: User, log_in: LogIn)
     assert (ann.is_active, order.email) == (True, ann.email)
 
 
+@pytest.mark.parametrize("is_paid", [True, False], ids=["paid", "unpaid"])
+def test_a_guests_order_with_the_address_does_not_prevent_it(ann: User, log_in: LogIn, *, is_paid: bool) -> None:
+    """A guest may type any address. The order and the guest's place in line are erased when they are not needed."""
+    event = make_event()
+    held = hold(event, join(event, visitor_id="a-browser-of-a-stranger"), seats=["hall-A-1"])
+    order = (buy if is_paid else place_order)(held, email=ann.email, name="Ann Lee")
+    browser = log_in(ann)
+    assert f"Order {order.number} is " in browser.get(ERASE).content.decode()
+    page = browser.post(ERASE, SURE)
+    assert page.status_code == 200
+    assert "Your account was closed" in page.content.decode()
+    assert f"Order {order.number} is " in page.content.decode()
+    ann.refresh_from_db()
+    assert ann.erased_at is not None
+    outbox.deliver()
+    order.refresh_from_db()
+    assert order.email == "ann@example.org", "it is still needed"
+    ends(order)
+    OutboxMessage.objects.filter(topic=topics.ERASE_PERSON).update(available_at=clock.now())
+    deliver_outbox()
+    order.refresh_from_db()
+    assert order.is_erased
+    assert "Ann Lee" not in everything()
+    assert OutboxMessage.objects.get(topic=topics.ERASE_PERSON).done_at is not None
+    assert_audit_clean()
+
+
 def leaves_the_line(user: User, event: EventView, times: int) -> None:
     """Each join and leave of an account is another entry; in the lobby it has no number."""
     now = clock.now()

@@ -8,8 +8,10 @@ from django.db.models import Max
 
 from apps.accounts import facade as accounts
 from apps.orders.privacy import background_erasure, erasure, export
-from apps.orders.privacy.person import documents_in_orders_of_others, own_documents, person_of_account
+from apps.orders.privacy.person import Person, documents_in_orders_of_others, own_documents, person_of_account
 from apps.queue import facade as queue
+
+_UNTIL_THEN = "It has your email address, but was not made with your account. It is erased when it is no longer needed."
 
 
 class AccountData:
@@ -17,12 +19,13 @@ class AccountData:
         return export.export_person(person_of_account(account_id))
 
     def find_needed(self, account_id: int) -> list[str]:
-        return erasure.find_needed(person_of_account(account_id))
+        return erasure.find_needed(person_of_account(account_id), of_accounts_only=True)
 
     def find_kept(self, account_id: int) -> list[str]:
-        names = queue.events_of_sign_ups(account_id)
-        kept = [f"That you signed up for the draw of {name}, without your name and address." for name in names]
         person = person_of_account(account_id)
+        kept = [f"{reason} {_UNTIL_THEN}" for reason in _needed_of_guests(person)]
+        names = queue.events_of_sign_ups(account_id)
+        kept += [f"That you signed up for the draw of {name}, without your name and address." for name in names]
         documents = (own_documents(person), documents_in_orders_of_others(person))
         years_of = [found.aggregate(year=Max("year"))["year"] for found in documents]
         year = max((year for year in years_of if year is not None), default=None)
@@ -33,16 +36,24 @@ class AccountData:
         return [*kept, f"Your invoices and credit notes, with your name and email address, {period}."]
 
     def erase(self, account_id: int) -> accounts.Erasure:
-        """Erase the user's data, then close the account, unless more data is needed by now. If it is much data, close
-        the account first; an outbox message erases the data."""
+        """Erase the user's data, then close the account, unless data of the account is needed by now. If it is much
+        data, or a guest's order with the user's address is still needed, an outbox message erases the rest."""
         person = person_of_account(account_id)
         has_much = erasure.has_much(person)
         if not has_much:
             erasure.erase_person(person)
-        if needed := erasure.find_needed(person):
+        if needed := erasure.find_needed(person, of_accounts_only=True):
             return accounts.Erasure(needed)
-        if has_much:
-            accounts.erase_account(account_id, partial(background_erasure.publish, person))
-        else:
+        is_complete = not (has_much or erasure.find_needed(person))
+        if is_complete:
             accounts.erase_account(account_id)
-        return accounts.Erasure(is_complete=not has_much)
+        else:
+            accounts.erase_account(account_id, partial(background_erasure.publish, person))
+        return accounts.Erasure(is_complete=is_complete)
+
+
+def _needed_of_guests(person: Person) -> list[str]:
+    """Return which data of orders that only have one of the person's addresses is still needed. A guest may
+    type any address, so these keep no account from being erased."""
+    of_account = set(erasure.find_needed(person, of_accounts_only=True))
+    return [reason for reason in erasure.find_needed(person) if reason not in of_account]

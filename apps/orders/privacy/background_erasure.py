@@ -1,4 +1,5 @@
-"""Erasure of a person with much data after the account was closed: in a request it would take too long."""
+"""Erasure of the rest of a person's data after the account was closed: in a request much data would take too long, and
+a guest's order with the person's address may be needed until its event is over."""
 
 from typing import Any
 
@@ -8,7 +9,7 @@ from apps.orders.privacy import erasure
 from apps.orders.privacy.person import Person
 
 RETRY_SECONDS = 3600
-"""What has become needed between the decision and the erasure is looked at again after this time."""
+"""What is still needed is looked at again after this time."""
 
 
 def publish(person: Person) -> None:
@@ -21,7 +22,7 @@ def publish(person: Person) -> None:
 
 def continue_erasure(message: outbox.Message) -> None:
     """Outbox handler: erase the person, one transaction for each batch. Safe to run twice; what is erased already no
-    longer belongs to the person. If some data has become needed, the message is postponed until it is not."""
+    longer belongs to the person. If some data is needed, the message is postponed until it is not."""
 
     def extend_claim() -> None:
         if not outbox.prolong(message):
@@ -31,4 +32,4 @@ def continue_erasure(message: outbox.Message) -> None:
     person = Person(emails, account_ids, False, until=message.created_at)
     erasure.erase_person(person, extend_claim)
     if erasure.find_needed(person):
-        raise outbox.RetryLater(RETRY_SECONDS, "some data has become needed")
+        raise outbox.RetryLater(RETRY_SECONDS, "some data is still needed")

@@ -115,18 +115,17 @@ def _is_buyer_of_others(person: Person, order: Order) -> bool:
     return sales.exclude(person.own_orders).exclude(pk=order.pk).exists()
 
 
-def find_needed(person: Person) -> list[str]:
-    """Return sentences that say which data is still needed; empty if `erase_person` erases, or has erased,
-    everything."""
+def find_needed(person: Person, *, of_accounts_only: bool = False) -> list[str]:
+    """Return sentences that say which data is still needed; empty if `erase_person` erases, or has erased, everything.
+    `of_accounts_only`: without the orders that only have one of the addresses, which is no proof."""
+    own_orders = Q(account__in=person.account_ids) if of_accounts_only else person.own_orders
     now = clock.now()
     payments, refunds = _money_under_way()
     has_money_under_way = Q(Exists(payments.filter(order=OuterRef("pk")))) | Q(
         Exists(refunds.filter(order=OuterRef("pk")))
     )
     # Without orders that ended long ago, of which there may be thousands.
-    found = Order.objects.filter(person.own_orders).filter(
-        Q(status__in=[*Order.OPEN, *Order.STANDING]) | has_money_under_way
-    )
+    found = Order.objects.filter(own_orders).filter(Q(status__in=[*Order.OPEN, *Order.STANDING]) | has_money_under_way)
     orders = [order for order in found.order_by("placed_at", "pk") if not order.is_erased]
     busy = _orders_with_money_under_way([order.pk for order in orders])
     held = Ticket.objects.filter(transfer__in=_received(person), voided_at=None).exclude(
@@ -152,7 +151,7 @@ def find_needed(person: Person) -> list[str]:
         elif event := needed_for(order):
             reasons.append(f"Order {order.number} is needed for {event}.")
     reasons += [f"A ticket from another person is needed for {event}." for event in map(needed_for, others) if event]
-    entry_ids = Order.objects.filter(person.own_orders).values_list("entry_id", flat=True)
+    entry_ids = Order.objects.filter(own_orders).values_list("entry_id", flat=True)
     names = queue.events_of_live_entries(entry_ids, person.account_ids, now - EVENT_LASTS)
     return reasons + [f"The place in line for {name} is still in use." for name in names]
 
