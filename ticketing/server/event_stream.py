@@ -15,7 +15,17 @@ from apps.kernel.push.hub import Listener
 BUFFER_BYTES_MAX = 16 * 1024
 """Unsent bytes at which a listener counts as slow. The kernel buffers as much again."""
 UNREAD_SECONDS_MAX = 20.0
-"""How long a closed connection waits for its client to read the rest."""
+"""How long a connection waits for its client to read the rest."""
+
+
+def limit_buffers(transport: asyncio.Transport) -> None:
+    """Limit the unsent bytes of a connection that gets frames: otherwise megabytes of old frames wait in the kernel for
+    a client that does not read."""
+    transport.set_write_buffer_limits(high=BUFFER_BYTES_MAX)
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.family != getattr(socket, "AF_UNIX", None):
+        with suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES_MAX)
 
 
 class StreamListener(Listener):
@@ -29,12 +39,7 @@ class StreamListener(Listener):
         self._is_paused = False
         self.on_disconnect: Callable[[Listener], object] | None = None
         self.on_shutdown: Callable[[Listener], object] | None = None
-        transport.set_write_buffer_limits(high=BUFFER_BYTES_MAX)
-        connection = transport.get_extra_info("socket")
-        if connection is not None and connection.family != getattr(socket, "AF_UNIX", None):
-            with suppress(OSError):
-                # Otherwise megabytes of old frames would wait in the kernel for a client that does not read.
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, BUFFER_BYTES_MAX)
+        limit_buffers(transport)
 
     def write(self, frame: Frame) -> None:
         self._transport.write(frame.chunk)

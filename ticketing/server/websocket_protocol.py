@@ -6,13 +6,17 @@ websockets refuses the handshake. A closed socket stays open while its client do
 every socket before the application can send a retry time.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode
+from websockets.protocol import State
 
-from apps.kernel.fastpath.server_extensions import SHUTDOWN_NOTICE
+from apps.kernel.fastpath.server_extensions import SHUTDOWN_NOTICE, SOCKET_FRAME
+from ticketing.server.event_stream import UNREAD_SECONDS_MAX, limit_buffers
 
 MESSAGE_BYTES_MAX = 4 * 1024
 """Of a longer frame only the header is read."""
@@ -22,7 +26,7 @@ CONTROL_FRAMES_BURST = 20
 CONTROL_FRAMES_PER_SECOND = 1.0
 """More pings and pongs of a client close its socket. A client that only answers our pings sends one in 20 seconds."""
 UNREAD_BYTES_MAX = 256 * 1024
-"""Applications pause sending at a quarter of this. Only control frames in reply to a client can exceed it."""
+"""Applications pause sending before this. Only a large frame, and control frames in reply to a client, exceed it."""
 
 
 class ShutdownNotice:
@@ -42,12 +46,27 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._ending = ShutdownNotice()
         self.on_lost: Callable[[], object] | None = None
         """Called when the connection is lost."""
+        self._unread_clock: asyncio.TimerHandle | None = None
         self._control_frames = 0.0
         self._counted_at = 0.0
 
     # --- called by the transport -------------------------------------------------------------------------------------
 
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        limit_buffers(transport)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._unread_clock is None:
+            self._unread_clock = self.loop.call_later(UNREAD_SECONDS_MAX, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_unread_clock()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_unread_clock()
         if self.on_lost is not None:
             self.on_lost()
         super().connection_lost(exc)
@@ -100,6 +119,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             super().handle_pong(event)
 
     async def send(self, message: Any) -> None:
+        if SOCKET_FRAME in message:
+            await self._send_frame(message[SOCKET_FRAME])
+            return
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             self.handshake_complete = True  # Otherwise uvicorn logs an error: it forgets that this is a response.
@@ -116,6 +138,18 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         self.transport.abort()  # A client that does not answer does not read a close frame either.
+
+    async def _send_frame(self, frame: bytes) -> None:
+        """Write a whole frame. uvicorn would copy it twice for each socket."""
+        await self.writable.wait()
+        if self.disconnected or self.close_sent or self.conn.state is not State.OPEN:
+            raise ClientDisconnected
+        self.transport.write(frame)
+
+    def _stop_unread_clock(self) -> None:
+        if self._unread_clock is not None:
+            self._unread_clock.cancel()
+            self._unread_clock = None
 
     # --- refusals ----------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,10 @@ lines; the result is None if the client has disconnected. The request's task may
 SHUTDOWN_NOTICE = "fairgate.ending"
 """Scope key of a WebSocket: an object whose attribute `tell` is called before the server closes the socket."""
 
+SOCKET_FRAME = "fairgate.frame"
+"""Key of a `websocket.send` message: a whole WebSocket frame, which is written as it is, the same bytes to all sockets.
+Only for a socket whose scope has SHUTDOWN_NOTICE."""
+
 HEADERS_BY_NAME = "fairgate.headers"
 """Scope key: the request's headers by lower-case name, set only if each name occurs once. Read-only."""
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from apps.kernel.push.frames import HEARTBEAT, Frame, closing_event, closing_frame
 from apps.kernel.push.hub import Listener
@@ -12,30 +13,34 @@ Message = bytes | str
 
 
 class QueuedListener(Listener):
-    """Queues what is written to it until `next` takes it."""
+    """Queues what is written to it until `next` takes it. `encode` makes the message for a WebSocket; without it frames
+    become server-sent events."""
 
-    __slots__ = ("_has_messages", "_queue", "as_text", "is_disconnected")
+    __slots__ = ("_encode", "_has_messages", "_queue", "is_disconnected")
 
-    def __init__(self, door: str, *, as_text: bool) -> None:
+    def __init__(self, door: str, encode: Callable[[Frame], Message] | None = None) -> None:
         super().__init__(door)
-        self.as_text = as_text
+        self._encode = encode
         self._queue: deque[Message] = deque()
         self._has_messages = asyncio.Event()
         self.is_disconnected = False
         self.on_gone = self._has_messages.set
 
     def write(self, frame: Frame) -> None:
-        self._put(frame.text if self.as_text else frame.event)
+        self._put(frame.event if self._encode is None else self._encode(frame))
 
     def is_slow(self) -> bool:
         return len(self._queue) >= WAITING_MAX
 
     def keep_alive(self) -> None:
-        if not self.as_text:
+        if self._encode is None:
             self._put(HEARTBEAT)  # A socket has pings of its own.
 
     def close(self, retry_seconds: float) -> None:
-        self._put(closing_frame(retry_seconds).text if self.as_text else closing_event(retry_seconds))
+        if self._encode is None:
+            self._put(closing_event(retry_seconds))
+        else:
+            self._put(self._encode(closing_frame(retry_seconds)))
         self.is_disconnected = True
 
     def _put(self, message: Message) -> None:

@@ -1,6 +1,7 @@
 """Frames: small documents sent to many listeners, encoded once for each transport."""
 
 import hashlib
+import struct
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ class Frame:
         self.data = data
         self.id = frame_id
 
-    @cached_property
+    @property
     def event(self) -> bytes:
         """The frame as a server-sent event."""
         id_line = b"id: %b\n" % self.id.encode() if self.id else b""
@@ -41,15 +42,24 @@ class Frame:
         return chunk(self.event)
 
     @cached_property
+    def socket_frame(self) -> bytes:
+        """The frame as a WebSocket frame: a whole text message with its header."""
+        message = self._document()
+        return _socket_header(len(message)) + message
+
+    @property
     def text(self) -> str:
         """The frame as a WebSocket message."""
-        kind, frame_id = msgspec.json.encode(self.key.kind).decode(), msgspec.json.encode(self.id).decode()
-        return f'{{"event":{kind},"id":{frame_id},"data":{self.data.decode()}}}'
+        return self._document().decode()
 
     @cached_property
     def item(self) -> bytes:
         """The frame as an item of a polling response."""
-        return self.text.encode()
+        return self._document()
+
+    def _document(self) -> bytes:
+        kind, frame_id = msgspec.json.encode(self.key.kind), msgspec.json.encode(self.id)
+        return b'{"event":%b,"id":%b,"data":%b}' % (kind, frame_id, self.data)
 
     @cached_property
     def digest(self) -> bytes:
@@ -91,6 +101,13 @@ def frame(kind: str, document: Any, *, about: str = "", frame_id: str = "") -> F
 def chunk(body: bytes) -> bytes:
     """Return `body` as a chunk of an HTTP body."""
     return b"%x\r\n%b\r\n" % (len(body), body)
+
+
+def _socket_header(size: int) -> bytes:
+    """Return the header of a WebSocket frame of a server: a whole text message of this many bytes (RFC 6455, 5.2)."""
+    if size < 126:
+        return struct.pack("!BB", 0x81, size)
+    return struct.pack("!BBH", 0x81, 126, size) if size < 2**16 else struct.pack("!BBQ", 0x81, 127, size)
 
 
 LAST_CHUNK = b"0\r\n\r\n"

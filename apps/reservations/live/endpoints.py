@@ -15,6 +15,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from operator import attrgetter
 from time import monotonic
 from typing import Any
 
@@ -27,7 +28,7 @@ from apps.kernel.fastpath import response, thread_pool
 from apps.kernel.fastpath.etags import has_etag
 from apps.kernel.fastpath.request import QUERY_BYTES_MAX, ForwardToSite, Receive, Request, Scope, Send
 from apps.kernel.fastpath.response import JSON, Reply
-from apps.kernel.fastpath.server_extensions import SHUTDOWN_NOTICE, START_STREAM
+from apps.kernel.fastpath.server_extensions import SHUTDOWN_NOTICE, SOCKET_FRAME, START_STREAM
 from apps.kernel.http import client_address, problems, same_origin
 from apps.kernel.observability import request_metrics
 from apps.kernel.push.buffered_listener import QueuedListener
@@ -251,7 +252,7 @@ class LiveEndpoints:
         leave_cap: Callable[[], object],
     ) -> None:
         """Stream under a server without our extension."""
-        listener = QueuedListener("events", as_text=False)
+        listener = QueuedListener("events")
         listener.on_left = leave_cap
         assert request.receive is not None
         leaving = asyncio.get_running_loop().create_task(self._leave_with(listener, request.receive))
@@ -283,7 +284,8 @@ class LiveEndpoints:
         scheme = "https" if scope.get("scheme") == "wss" else "http"
         request = Request({**scope, "method": "GET", "scheme": scheme}, receive)
         thread_pool.set_client(client_address.address_from_scope(request.scope))
-        listener = QueuedListener("socket", as_text=True)
+        ending = scope.get(SHUTDOWN_NOTICE)
+        listener = QueuedListener("socket", attrgetter("text" if ending is None else "socket_frame"))
         try:
             _require_same_origin(request)
             self._check_rate_limit(request)
@@ -300,12 +302,11 @@ class LiveEndpoints:
         leaving = asyncio.get_running_loop().create_task(self._leave_with(listener, receive))
         try:
             await send({"type": "websocket.accept"})
-            ending = scope.get(SHUTDOWN_NOTICE)
             if ending is not None:
                 ending.tell = partial(self.hub.disconnect, listener)
             await self._send_initial_state(listener, event, caller, wanted)
             while (message := await listener.next()) is not None:
-                await send({"type": "websocket.send", "text": message})
+                await send({"type": "websocket.send", "text" if ending is None else SOCKET_FRAME: message})
             if listener.is_disconnected:
                 await send({"type": "websocket.close", "code": 1001})
         finally:

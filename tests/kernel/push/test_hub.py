@@ -2,8 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from operator import attrgetter
 
 import pytest
+from websockets.frames import Frame as WebSocketFrame
+from websockets.frames import Opcode
 
 from apps.kernel.push import hub as hubs
 from apps.kernel.push.buffered_listener import WAITING_MAX, QueuedListener
@@ -163,7 +166,7 @@ async def test_on_close_listeners_receive_spread_reconnect_delays() -> None:
 
 
 async def test_a_queue_that_is_not_read_stays_short_and_ends_with_the_newest() -> None:
-    listener = QueuedListener("socket", as_text=True)
+    listener = QueuedListener("socket", attrgetter("text"))
     for number in range(50):
         listener.send_frame(numbered("sections", number))
     assert len(listener._queue) == WAITING_MAX
@@ -174,8 +177,19 @@ async def test_a_queue_that_is_not_read_stays_short_and_ends_with_the_newest() -
     assert await listener.next() is None
 
 
+@pytest.mark.parametrize("size", [1, 200, 70_000])
+async def test_sockets_share_the_bytes_of_a_frame(size: int) -> None:
+    listeners = [QueuedListener("socket", attrgetter("socket_frame")) for _ in range(2)]
+    large = frame("seats", "x" * size)
+    for listener in listeners:
+        listener.send_frame(large)
+    first, second = [await listener.next() for listener in listeners]
+    assert first is second
+    assert first == WebSocketFrame(Opcode.TEXT, large.item).serialize(mask=False)
+
+
 async def test_a_listener_waiting_for_a_message_is_woken_when_it_is_removed() -> None:
-    hub, listener = Hub(), QueuedListener("socket", as_text=True)
+    hub, listener = Hub(), QueuedListener("socket", attrgetter("text"))
     hub.listen(listener, ["one"])
     waiting = asyncio.create_task(listener.next())
     await _a_step()

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,8 +16,12 @@ import websockets.sync.client
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 
-from tests.support.factories import make_event
+from apps.events import facade as events
+from apps.queue.identity.caller import issue_admission_token
+from apps.reservations.models import SeatInventory
+from tests.support.factories import join, make_event
 from tests.support.web_processes import WAIT_SECONDS_MAX, Web, wait_until
+from ticketing.server.event_stream import UNREAD_SECONDS_MAX
 from ticketing.server.websocket_protocol import CONTROL_FRAMES_BURST, MESSAGE_BYTES_MAX
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -25,6 +30,7 @@ SOCKETS = 1_000
 UNFINISHED_BYTES = 128 * 1024
 SLACK_BYTES = 24 * 1024 * 1024
 """Differences between two waves of clients that have nothing to do with their frames."""
+UNREAD_SOCKETS = 30
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 
 
@@ -33,9 +39,9 @@ def slug() -> str:
     return make_event(f"event-{uuid.uuid4().hex[:12]}").slug
 
 
-def handshake(slug: str, *more: str) -> bytes:
+def handshake(slug: str, *more: str, query: str = "") -> bytes:
     lines = [
-        f"GET /api/events/{slug}/sections/updates HTTP/1.1", "Host: localhost", "Connection: Upgrade",
+        f"GET /api/events/{slug}/sections/updates{query} HTTP/1.1", "Host: localhost", "Connection: Upgrade",
         "Upgrade: websocket", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {KEY}", *more, "", "",
     ]  # fmt: skip
     return "\r\n".join(lines).encode()
@@ -97,6 +103,12 @@ def connections_of(server: Web) -> int:
     return len([each for each in found if each.status == psutil.CONN_ESTABLISHED])
 
 
+def unsent_bytes(server: Web) -> int:
+    """Return how much the kernel keeps for the server's clients."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(int(row[4].split(":")[0], 16) for row in rows if row[1].endswith(f":{server.port:04X}"))
+
+
 def test_a_thousand_unfinished_frames_occupy_no_memory(server: Web, slug: str) -> None:
     """Without the limit each socket could keep 16 MB of one frame; here their clients send 128 KB."""
     idle = growth_with(server, slug, b"")
@@ -111,6 +123,36 @@ def test_a_thousand_unfinished_frames_occupy_no_memory(server: Web, slug: str) -
     # The first wave has enlarged the process, so a later one needs less.
     growth = {name: growth_with(server, slug, sent) for name, sent in frames.items()}
     assert {name for name, bytes_ in growth.items() if bytes_ > max(idle, 0) + SLACK_BYTES} == set(), (idle, growth)
+
+
+def test_sockets_that_do_not_read_share_a_large_frame_and_are_disconnected(server: Web) -> None:
+    """Otherwise each of them keeps a copy of its own, in the process and in the kernel."""
+    event = make_event(f"event-{uuid.uuid4().hex[:12]}", rows=20, seats_per_row=1_000, halls=("H" * 80,))
+    (section,) = events.list_sections(event.id)
+    SeatInventory.objects.filter(event=event.id).update(status=SeatInventory.Status.BLOCKED, blocked_for="house")
+    entry = join(event)
+    token = issue_admission_token(entry.id, event.slug, entry.number, None)
+    sent = handshake(event.slug, f"Authorization: Bearer {token}", query=f"?section={section.slug}")
+    size = sum(map(len, events.seat_guids_of_section(section.id).values()))
+    with contextlib.ExitStack() as stack:
+
+        def listen() -> None:
+            client = stack.enter_context(server.connect())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            client.sendall(sent)
+            assert head_of(client).startswith(b"HTTP/1.1 101")
+
+        listen()
+        wait_until(lambda: unsent_bytes(server) > 0, "the first one has the frame")
+        before = memory(server)
+        for _ in range(UNREAD_SOCKETS):
+            listen()
+        begun = time.monotonic()
+        assert server.healthy()
+        kept = max(0, memory(server) - before) + unsent_bytes(server)
+        assert kept < UNREAD_SOCKETS * size / 4
+        wait_until(lambda: connections_of(server) == 0, "they are disconnected")
+        assert time.monotonic() - begun < 1.5 * UNREAD_SECONDS_MAX
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def followed_events(updates: EventUpdates, count: int) -> None:
 
 def listen(updates: EventUpdates, event_id: int, times: int) -> None:
     for _ in range(times):
-        updates.hub.listen(QueuedListener("stream", as_text=False), [topic_of(event_id)])
+        updates.hub.listen(QueuedListener("stream"), [topic_of(event_id)])
 
 
 async def test_a_queue_without_listeners_is_read_when_a_client_asks(monkeypatch: pytest.MonkeyPatch) -> None:
