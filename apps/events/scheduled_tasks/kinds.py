@@ -27,7 +27,7 @@ def register() -> None:
     scheduler.register_permission_check(require_permitted)
     scheduler.register_task(
         PUBLISH, _publish, label="Publish the event", permission="events.change_event", idempotent=True,
-        lock_ms=publication.PUBLISH_LOCK_MS, statement_ms=publication.PUBLISH_STATEMENT_MS,
+        is_slow=True, lock_ms=publication.PUBLISH_LOCK_MS, statement_ms=publication.PUBLISH_STATEMENT_MS,
     )  # fmt: skip
     scheduler.register_task(
         ANNOUNCE, _announce, AnnouncementParams, label="Post an announcement",

@@ -14,8 +14,16 @@ from django.db import connections
 from apps.kernel.db import transactions
 from apps.kernel.http import problems
 from apps.kernel.observability import log_context
-from apps.kernel.scheduler import runs
-from apps.kernel.scheduler.registry import FILE_BYTES_MAX, Outcome, TaskFailed, TaskKind, find_kind, require_permitted
+from apps.kernel.scheduler import runs, slow_slot
+from apps.kernel.scheduler.registry import (
+    FILE_BYTES_MAX,
+    Outcome,
+    TaskFailed,
+    TaskKind,
+    find_kind,
+    require_permitted,
+    slow_kinds,
+)
 from apps.kernel.scheduler.runs import Attempt
 
 logger = logging.getLogger(__name__)
@@ -38,16 +46,27 @@ def execute_due(seconds_max: float = SHARE_SECONDS) -> int:
     return count
 
 
-def execute_next() -> bool:
-    """Start the next run and execute it; return whether there was one.
+def execute_next(*, with_slow: bool = True) -> bool:
+    """Start the next run and execute it; return whether there was one. Runs of slow kinds are passed over while another
+    process of this worker executes one, and without `with_slow`.
 
     Afterwards it has succeeded with all effects of its handler, or none of them is committed. A failure of the handler
     is recorded, not raised. Raises errors of the database from outside the handler; the run is then found again.
     """
-    attempt = runs.start_next()
-    if attempt is None:
-        return False
-    kind = find_kind(attempt.kind)
+    if not with_slow:
+        attempt = runs.start_next(slow_kinds())
+        return attempt is not None and _execute(attempt, find_kind(attempt.kind))
+    with slow_slot.take() as slot:
+        attempt = runs.start_next(() if slot.is_taken else slow_kinds())
+        if attempt is None:
+            return False
+        kind = find_kind(attempt.kind)
+        if kind is None or not kind.is_slow:
+            slot.release()
+        return _execute(attempt, kind)
+
+
+def _execute(attempt: Attempt, kind: TaskKind | None) -> bool:
     try:
         if kind is None:
             raise TaskFailed(f"this version has no task {attempt.kind!r}")
@@ -112,19 +131,20 @@ class LocalExecutor:
         self._changed = threading.Lock()
         self._threads = 0
 
-    def start(self, run_count: int) -> None:
-        """Have up to `run_count` more threads execute runs until none waits, and return at once."""
+    def start(self, run_count: int, *, with_slow: bool = True) -> None:
+        """Have up to `run_count` more threads execute runs until none waits, and return at once. `with_slow`: also runs
+        of slow kinds, one at a time."""
         with self._changed:
             for _ in range(min(run_count, self._threads_max - self._threads)):
-                threading.Thread(target=self._run, name="task-executor", daemon=True).start()
+                threading.Thread(target=self._run, args=[with_slow], name="task-executor", daemon=True).start()
                 self._threads += 1
 
     def is_idle(self) -> bool:
         return not self._threads
 
-    def _run(self) -> None:
+    def _run(self, with_slow: bool) -> None:
         try:
-            while execute_next():
+            while execute_next(with_slow=with_slow):
                 pass
         except BaseException as error:  # noqa: BLE001 - a restarted database, or a handler that calls sys.exit()
             # The run is found again, and the picker's next round starts another thread.

@@ -83,10 +83,12 @@ def start_due() -> int:
     with connection.cursor() as cursor:
         ((waiting_count, seconds),) = _waiting.rows(cursor, limit=COUNTED_MAX)
     if waiting_count:
-        needed = min(waiting_count, max(1, orchestrator.count_executors()))
+        reported = orchestrator.count_executors()
+        needed = min(waiting_count, max(1, reported))
         is_sent = any(wake(needed) for wake in _wakes)
         if not is_sent or seconds >= HERE_AFTER_SECONDS:
-            local.start(waiting_count)
+            # A slow run in this process would delay the admissions of all waiting rooms.
+            local.start(waiting_count, with_slow=not reported)
     return count
 
 

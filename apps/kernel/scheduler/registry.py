@@ -101,6 +101,7 @@ class TaskKind:
     lock_ms: int
     statement_ms: int
     once_only: bool = False
+    is_slow: bool = False
 
 
 PermissionCheck = Callable[[Run, str], None]
@@ -122,17 +123,24 @@ def register_task(
     lock_ms: int = LOCK_MS,
     statement_ms: int = STATEMENT_MS,
     once_only: bool = False,
+    is_slow: bool = False,
 ) -> None:
     """Register a kind of task. Registering a name again replaces its kind.
 
     `permission` is what staff need for the event to schedule it, and at each run; without one only code can schedule
     it. `idempotent`: a run that failed is retried a few times by itself; otherwise only staff run it again. `lock_ms`
     and `statement_ms` limit the handler's transaction. `once_only`: it runs at one minute, and a cron expression is
-    refused.
+    refused. `is_slow`: it may occupy its process for seconds, so a worker executes one such run at a time, and
+    `gatekeeper` none while workers report.
     """
     _kinds[name] = TaskKind(
-        name, label, handler, params, permission, for_event, idempotent, lock_ms, statement_ms, once_only
+        name, label, handler, params, permission, for_event, idempotent, lock_ms, statement_ms, once_only, is_slow
     )
+
+
+def slow_kinds() -> list[str]:
+    """Return the names of the kinds that may occupy a process for seconds."""
+    return [kind.name for kind in _kinds.values() if kind.is_slow]
 
 
 def register_permission_check(check: PermissionCheck) -> None:

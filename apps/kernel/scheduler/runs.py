@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import socket
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -58,11 +59,12 @@ def executor_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"[-80:]
 
 
-def start_next() -> Attempt | None:
-    """Start the next run in the order of turns, and commit; None if none waits that can start."""
+def start_next(without: Sequence[str] = ()) -> Attempt | None:
+    """Start the next run in the order of turns, and commit; None if none waits that can start. Runs of the kinds
+    `without` are passed over."""
     while True:
         try:
-            started, _ = transactions.write_batch([_start.call(executor=executor_name())])[0]
+            started, _ = transactions.write_batch([_start.call(executor=executor_name(), without=list(without))])[0]
         except IntegrityError as error:
             if transactions.violated_constraint(error) != "task_run_one_running_of_a_task":
                 raise

@@ -31,11 +31,12 @@ def register() -> None:
         once_only=True,
     )  # fmt: skip
     scheduler.register_task(
-        MAIL_FIGURES, _mail_figures, label="Email me the figures of the sale", permission="orders.view_order"
-    )
+        MAIL_FIGURES, _mail_figures, label="Email me the figures of the sale", permission="orders.view_order",
+        is_slow=True,
+    )  # fmt: skip
     scheduler.register_task(
         EXPORT_FIGURES, _export_figures, label="Export the figures of the sale to a file",
-        permission="orders.view_order", idempotent=True,
+        permission="orders.view_order", idempotent=True, is_slow=True,
     )  # fmt: skip
 
 

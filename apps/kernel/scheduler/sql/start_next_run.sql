@@ -4,7 +4,8 @@
 -- ended, since executors and pickers take it from one of these states to the next in one transaction. Of several executors
 -- each starts another run: they pass over what one of them is starting (SKIP LOCKED). Only runs that wait or are running
 -- have a turn. The condition says "not running", since with "picked" PostgreSQL may read and sort all runs that are due.
--- So it may with NOT EXISTS for the runs of the event; each minimum is one look at an index. Returns the run, the attempt's
+-- So it may with NOT EXISTS for the runs of the event; each minimum is one look at an index. Runs of the kinds in
+-- %(without)s are passed over. Returns the run, the attempt's
 -- number, its number since staff have run the run again (which `earlier` records), the lost ones of those, the kind of the
 -- task, and the seconds from the run's time to its start.
 WITH next AS MATERIALIZED (
@@ -30,6 +31,7 @@ WITH next AS MATERIALIZED (
               WHERE task.event_id = run.event_id AND task.next_run_at < run.scheduled_for
           )
       )
+      AND (SELECT task.kind FROM scheduler_scheduledtask AS task WHERE task.id = run.task_id) <> ALL(%(without)s::text[])
     ORDER BY run.turn, run.due_at, run.id
     LIMIT 1
     FOR NO KEY UPDATE OF run SKIP LOCKED
