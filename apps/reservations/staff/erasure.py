@@ -64,7 +64,8 @@ def erase_reservations(
     entries and orders.
 
     `new_buyers` are the new keys by event and old key; those that are missing are added. With it, several reservations
-    of one buyer stay those of one buyer, so that the figures of the sale stay the same. A key may stay as it is.
+    of one buyer stay those of one buyer, so that the figures of the sale stay the same. A key may stay as it is; then
+    the account stays too.
     The reservations `keep_email` keep their address, which is another person's.
     """
     transactions.require_transaction()
@@ -72,7 +73,7 @@ def erase_reservations(
     rows = Reservation.objects.select_for_update(no_key=True).filter(chosen)
     found = [row for row in rows.order_by("pk") if not queue.is_erased_buyer(row.buyer)]
     caps, scopes = Q(pk=None), []
-    with_account = {(row.event_id, row.buyer) for row in found if row.account_id is not None}
+    with_account = _buyers_with_account(found)
     for row in found:
         erased_email = "" if row.pk in keep_email else row.email
         keys = [row.buyer, *([f"email:{erased_email}"] if erased_email else [])]
@@ -81,7 +82,8 @@ def erase_reservations(
         old = (row.event_id, row.buyer)
         if old not in new_buyers:
             new_buyers[old] = queue.new_erased_buyer(had_account=old in with_account)
-        row.buyer, row.account_id = new_buyers[old], None
+        if new_buyers[old] != row.buyer:
+            row.buyer, row.account_id = new_buyers[old], None
         row.email = row.email if row.pk in keep_email else ""
     buyers = {row.pk: row.buyer for row in found}
     new = {reservation_id: buyer for reservation_id, buyer in buyers.items() if queue.is_erased_buyer(buyer)}
@@ -91,6 +93,14 @@ def erase_reservations(
     _delete_caps(PurchaseCap.objects.filter(caps))
     idempotency.forget_scopes(scopes)
     return buyers
+
+
+def _buyers_with_account(rows: Collection[Reservation]) -> set[tuple[int, str]]:
+    """Return event and buyer of these reservations, if any reservation of that buyer for the event has an account."""
+    buyers = Reservation.objects.filter(
+        event__in={row.event_id for row in rows}, buyer__in={row.buyer for row in rows}, account__isnull=False
+    )
+    return set(buyers.values_list("event_id", "buyer").distinct())
 
 
 def delete_caps_of_email(email: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import timedelta
 
 import pytest
 from allauth.account.models import EmailAddress
@@ -9,11 +10,14 @@ from django.core import mail
 from django.test import Client, RequestFactory
 
 from apps.accounts.models import User
+from apps.events.models import Event
+from apps.kernel import clock
 from apps.kernel.http import problems
 from apps.orders import access
 from apps.orders.cancellation import order_cancellation
 from apps.orders.facade import attach_orders
 from apps.orders.models import Order, ReturnPolicy
+from apps.orders.privacy import retention
 from apps.orders.privacy.account_data import AccountData
 from apps.orders.selectors import get_order
 from apps.orders.staff.buyer_correction import correct_buyer
@@ -153,7 +157,6 @@ def test_the_former_owner_is_erased_and_the_order_stays_the_new_owners() -> None
     assert VipLink.objects.get().note == ""
     assert not RoomAct.objects.filter(what=RoomAct.What.LET_THROUGH).exclude(why="").exists()
     assert not QueueEntry.objects.filter(account=user.pk).exists()
-    assert not Reservation.objects.filter(account=user.pk).exists()
     order.refresh_from_db()
     assert (order.email, order.name) == (NEW, "Bob")
     assert Reservation.objects.get(pk=order.reservation_id).email == NEW
@@ -163,6 +166,33 @@ def test_the_former_owner_is_erased_and_the_order_stays_the_new_owners() -> None
     newcomer = Client()
     newcomer.get(access.order_link(order.pk))
     assert statuses(newcomer, order) == {200}
+    assert_audit_clean()
+
+
+def test_the_figures_of_the_sale_stay_when_both_owners_are_erased_and_when_the_orders_are() -> None:
+    """A published report of the sale has been computed from them."""
+    user = User.objects.create_user("ann", EMAIL)
+    event = make_event("concert", per_buyer_max=8)
+    order, _ = (
+        buy(hold(event, seats=[seat], entry=join(event, account_id=user.pk))) for seat in ("hall-A-1", "hall-A-2")
+    )
+    buy(hold(event, seats=["hall-B-1"]), email="guest@example.org")
+    Order.objects.exclude(email="guest@example.org").update(account=user.pk)
+    hand_over(order)
+    Event.objects.filter(pk=event.id).update(starts_at=clock.now() - timedelta(days=2))
+
+    def buyers() -> tuple[int, int]:
+        found = reservations.report_figures().count_sale(event, clock.now(), [2**31])
+        return len(found.tickets_of_buyers), found.account_buyers
+
+    assert buyers() == (2, 1)
+    for email in (EMAIL, NEW):
+        assert person(email, "erase", "--yes").startswith("erased: 1 order")
+        assert buyers() == (2, 1)
+    retention.erase_orders(clock.now())
+    assert not Order.objects.exclude(email__endswith="@erased.invalid").exists()
+    assert not Reservation.objects.filter(account=user.pk).exists()
+    assert buyers() == (2, 1)
     assert_audit_clean()
 
 
