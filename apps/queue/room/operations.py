@@ -162,8 +162,7 @@ def let_through(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
     with transactions.write(), connection.cursor() as cursor:
         room = lock_room(cursor, event_id)
         entry = QueueEntry.objects.select_for_update(no_key=True).get(pk=entry_id)
-        if room.state == _State.DRAINED:
-            raise ActRefused("the room is drained: nothing is left to sell")
+        require_selling(room, clock.now_on(cursor))
         if entry.status == QueueEntry.Status.READY:
             raise ActRefused("this visitor is admitted already")
         if entry.status not in QueueEntry.LIVE:
@@ -174,6 +173,15 @@ def let_through(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
         admitted = mark_priority(cursor, room, entry, QueueEntry.Mark.OPERATOR, now)
         record_act(cursor, event_id, now, who, RoomAct.What.LET_THROUGH, describe_entry(entry), why)
     return admitted
+
+
+def require_selling(room: Room, now: datetime) -> None:
+    """Raise ActRefused if the room is drained or its event's sale has ended: priority would help no visitor, and a
+    published report of the sale has counted the entries with priority."""
+    if room.state == _State.DRAINED:
+        raise ActRefused("the room is drained: nothing is left to sell")
+    if events.get_event_by_id(room.event_id).is_over(now):
+        raise ActRefused("the sale has ended")
 
 
 def mark_priority(

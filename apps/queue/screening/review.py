@@ -60,6 +60,7 @@ def end_review(entry_id: uuid.UUID, *, who: str, why: str = "") -> bool:
         if entry.status != QueueEntry.Status.REVIEW:
             raise ActRefused("this queue entry is not in review")
         now, admitted = clock.now_on(cursor), False
+        operations.require_selling(room, now)
         if entry.number is not None and entry.number <= room.head:
             # The proof lists admissions behind the head as marked, and the audit checks that there are no others.
             admitted = operations.mark_priority(cursor, room, entry, QueueEntry.Mark.OPERATOR, now, also_paused=False)

@@ -1,5 +1,6 @@
 """Entries in review keep their number and are not admitted; their visitors see that. Later they return to the line."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from django.test import Client
 
 from apps.accounts.models import User
 from apps.events.facade import EventView
+from apps.events.models import OnSale
+from apps.kernel import clock
 from apps.queue import facade
 from apps.queue.entries import positions
 from apps.queue.errors import ActRefused
@@ -104,6 +107,23 @@ def test_a_review_that_ends_after_the_turn_admits_first(event: EventView) -> Non
     tick(event)
     assert review.end_review(entry.id, **BY)
     assert (row(entry).status, row(entry).marked) == ("ready", "operator")
+    assert_audit_clean()
+
+
+@pytest.mark.parametrize("act", [review.end_review, operations.let_through])
+@pytest.mark.parametrize("state", ["open", "drained"])
+def test_after_the_sale_no_entry_gets_priority(event: EventView, act: Callable[..., bool], state: str) -> None:
+    """A published report has counted those that have it."""
+    entry = join_for_review(event)
+    join(event)
+    tick(event)
+    if state == "drained":
+        operations.set_state(event.id, state, who="boss")
+    else:
+        OnSale.objects.update(closes_at=clock.now())
+    with pytest.raises(ActRefused, match="drained" if state == "drained" else "has ended"):
+        act(entry.id, **BY)
+    assert (row(entry).status, row(entry).marked) == ("review", "")
     assert_audit_clean()
 
 
