@@ -24,7 +24,7 @@ from apps.kernel.http import client_address, problems
 from apps.kernel.rate_limits import mail_caps
 from apps.orders.absolute_urls import absolute_url
 from apps.orders.errors import MailboxNotConfirmed, OrderNotFound
-from apps.orders.models import Order
+from apps.orders.models import Order, is_erased_address
 from apps.orders.selectors import OrderView, get_order, order_of_reservation
 from apps.queue import facade as queue
 from apps.reservations import facade as reservations
@@ -182,7 +182,7 @@ def with_confirmation(view: Callable[..., HttpResponse]) -> Callable[..., HttpRe
 def _get_owned_order(request: HttpRequest, order_id: UUID) -> OrderView:
     caller = require_caller(request)
     order = get_order(order_id)
-    _require_owner(caller, order.entry_id, order.event.slug, order.account_id, order.is_handed_over)
+    _require_owner(caller, order.entry_id, order.event.slug, order.account_id, has_lost_owner(order))
     return order
 
 
@@ -196,12 +196,10 @@ def require_order_access(caller: queue.Caller, request: HttpRequest | Request, o
         return
     if not caller.is_known:
         raise problems.TokenMissing
-    found = (
-        Order.objects.filter(pk=order_id).values_list("entry_id", "event__slug", "account_id", "is_handed_over").first()
-    )
-    if found is None:
+    order = Order.objects.filter(pk=order_id).select_related("event").first()
+    if order is None:
         raise OrderNotFound
-    _require_owner(caller, *found)
+    _require_owner(caller, order.entry_id, order.event.slug, order.account_id, has_lost_owner(order))
 
 
 def can_open_order(request: HttpRequest, order: OrderView) -> bool:
@@ -226,8 +224,8 @@ def get_authorized_checkout(
     caller = require_caller(request)
     reservation = reservations.get_reservation(reservation_id)
     order = order_of_reservation(reservation_id)
-    account_id, is_handed_over = (order.account_id, order.is_handed_over) if order else (None, False)
-    _require_owner(caller, reservation.entry_id, reservation.event_slug, account_id, is_handed_over)
+    account_id, is_lost = (order.account_id, has_lost_owner(order)) if order else (None, False)
+    _require_owner(caller, reservation.entry_id, reservation.event_slug, account_id, is_lost)
     return reservation, order
 
 
@@ -272,12 +270,17 @@ def limit_cap_refusals(reservation: reservations.ReservationView) -> Iterator[No
         raise
 
 
+def has_lost_owner(order: OrderView | Order) -> bool:
+    """Return what `Order.LOST_OWNER` says about this order."""
+    return order.is_handed_over or is_erased_address(order.email)
+
+
 def _require_owner(
-    caller: queue.Caller, entry_id: UUID, event_slug: str, account_id: int | None, is_handed_over: bool
+    caller: queue.Caller, entry_id: UUID, event_slug: str, account_id: int | None, is_lost: bool
 ) -> None:
     if caller.event_slug not in ("", event_slug):
         raise problems.TokenWrongEvent
-    if is_handed_over:
+    if is_lost:
         raise problems.NotOwner
     if account_id is not None:
         # Only the order's account counts: neither the browser's cookie nor a guest's token grants access to an

@@ -18,7 +18,7 @@ from apps.orders.models.history import ChangedOrder, OrderHistoryEntry
 from apps.orders.models.invoices import Invoice, InvoiceCounter, InvoiceKind
 from apps.orders.models.lines import OrderLine
 from apps.orders.models.messages import ProviderMessage
-from apps.orders.models.orders import ERASED_DOMAIN, Order
+from apps.orders.models.orders import ERASED_DOMAIN, Order, is_erased_address
 from apps.orders.models.organizers import FeedKey, FeedMessage, OrganizerMessage, WebhookDelivery, WebhookEndpoint
 from apps.orders.models.payments import ATTEMPTS_MAX, Payment, ProviderStanding, Refund
 from apps.orders.models.reports import NetworkTally, ReportVersion, SalesMinute, SalesTally
@@ -64,4 +64,5 @@ __all__ = [
     "TransferPolicy",
     "WebhookDelivery",
     "WebhookEndpoint",
+    "is_erased_address",
 ]

@@ -11,6 +11,10 @@ ERASED_DOMAIN = "@erased.invalid"
 """The domain of the placeholder addresses of erased orders; no mail can be sent to `.invalid` (RFC 2606)."""
 
 
+def is_erased_address(email: str) -> bool:
+    return email.endswith(ERASED_DOMAIN)
+
+
 class Order(models.Model):
     """A buyer's order of one reservation; a reservation has at most one. Its row is locked before the reservation's."""
 
@@ -23,6 +27,10 @@ class Order(models.Model):
         REFUNDED = "refunded", "refunded"
         FAILED = "failed", "failed"  # → confirmed, refunded: the payment succeeded later
         CANCELED = "canceled", "canceled"  # → refunded: the payment succeeded later
+
+    LOST_OWNER = Q(is_handed_over=True) | Q(email__endswith=ERASED_DOMAIN)
+    """The account, browser and queue entry that placed the order grant no access any more: staff gave it to another
+    person, or it was erased, and may have kept its buyer key."""
 
     OPEN = (Status.PLACED, Status.PAYING)
     STANDING = (Status.CONFIRMED, Status.PARTLY_REFUNDED)
@@ -141,7 +149,7 @@ class Order(models.Model):
 
     @property
     def is_erased(self) -> bool:
-        return self.email.endswith(ERASED_DOMAIN)
+        return is_erased_address(self.email)
 
     @property
     def erased_email(self) -> str:

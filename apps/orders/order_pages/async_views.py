@@ -10,7 +10,7 @@ from apps.kernel.fastpath.dispatcher import Route
 from apps.kernel.fastpath.request import ForwardToSite, Request
 from apps.kernel.fastpath.response import Reply, private_reply
 from apps.kernel.http import problems
-from apps.orders import selectors
+from apps.orders import access, selectors
 from apps.queue import facade as queue
 
 
@@ -47,7 +47,7 @@ async def order(request: Request, order_id: str) -> Reply:
 def _is_owner(caller: queue.Caller, loaded: LoadedOrder) -> bool:
     """Return whether the order is the caller's, as `access` decides."""
     order, entry = loaded
-    if order.is_handed_over or caller.event_slug not in ("", order.event.slug):
+    if access.has_lost_owner(order) or caller.event_slug not in ("", order.event.slug):
         return False
     if order.account_id is not None:
         return caller.may_use_account(order.account_id)

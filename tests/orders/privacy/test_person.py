@@ -9,6 +9,7 @@ import pytest
 from django.core import mail
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
+from django.test import RequestFactory
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import SecurityEvent, User
@@ -16,7 +17,10 @@ from apps.events import facade as events
 from apps.events.models import Event
 from apps.kernel import clock
 from apps.kernel.formatting import DATE, format_datetime
+from apps.kernel.http import problems
+from apps.orders import access, selectors
 from apps.orders.cancellation import order_cancellation
+from apps.orders.facade import attach_orders
 from apps.orders.mail import resend_tickets
 from apps.orders.models import (
     CodeUse,
@@ -470,4 +474,27 @@ def test_one_browser_with_orders_of_two_people_stays_one_buyer(concert: events.E
     after = buyers()
     assert len(set(after)) == 1
     assert queue.is_erased_buyer(after[0])
+    assert_audit_clean()
+
+
+def test_an_erased_order_is_not_given_to_the_account_that_its_browser_logs_in_to(concert: events.EventView) -> None:
+    """Two people bought in one browser, so the erased order keeps the browser's key, and maybe its queue entry."""
+    entry = join(concert, visitor_id="a-shared-browser")
+    erased = buy(hold(concert, entry, seats=["hall-A-1"]), **PERSON)
+    again = join(concert, visitor_id="a-shared-browser")
+    kept = buy(hold(concert, again, seats=["hall-A-2"]), email="friend@example.org")
+    deliver_outbox()
+    ends(concert)
+    erase_person(EMAIL)
+    erased.refresh_from_db()
+    assert (erased.is_erased, erased.buyer) == (True, kept.buyer)
+    caller = queue.Caller(visitor_id="a-shared-browser")
+    assert [order.id for order in selectors.list_orders(caller)] == [kept.pk]
+    for one in (entry, again):
+        with pytest.raises(problems.NotOwner):
+            access.require_order_access(queue.Caller(entry_id=one.id), RequestFactory().get("/"), erased.pk)
+    user = User.objects.create_user("friend", "friend@example.org")
+    assert attach_orders("a-shared-browser", user.pk) == 1
+    erased.refresh_from_db()
+    assert erased.account_id is None
     assert_audit_clean()
