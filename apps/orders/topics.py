@@ -65,7 +65,12 @@ def tickets_key(order_id: UUID, link_version: int, *, is_of_staff: bool) -> str:
 def origin_of(event: events.EventView) -> str:
     """Return the origin (`outbox.ORIGIN_FIELD`) of mails about an event that no client asked for: they have turns with
     those of other organizers."""
-    return f"organizer {event.organizer_id}/event {event.id}"
+    return f"{origin_of_organizer(event.organizer_id)}event {event.id}"
+
+
+def origin_of_organizer(organizer_id: int) -> str:
+    """Return how the origins of all events of the organizer begin."""
+    return f"organizer {organizer_id}/"
 
 
 def origin_of_event(event_id: int) -> str:

@@ -7,6 +7,7 @@ from django.core import mail
 from django.db import connection
 
 from apps.events import facade as events
+from apps.events.models import Event, Organizer
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.outbox import facade as outbox
@@ -116,6 +117,22 @@ def test_a_batch_waits_while_mails_of_earlier_ones_are_due(monkeypatch: pytest.M
         reminders.continue_reminder(batch(1))
     OutboxMessage.objects.filter(topic=topics.SEND_REMINDER).update(done_at=clock.now())
     reminders.continue_reminder(batch(1))
+    assert written() == 3
+
+
+@pytest.mark.usefixtures("event")
+def test_a_batch_does_not_wait_for_mails_of_another_organizer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its buyers may have addresses at domains that do not answer."""
+    monkeypatch.setattr(reminders, "DUE_MAX", 2)
+    reminders.continue_reminder(batch(0))
+    other = make_event("other")
+    events_of = Organizer.objects.create(slug="other", name="Other")
+    Event.objects.filter(pk=other.id).update(organizer=events_of)
+    buy(hold(other, seats=["hall-A-1"]), email="d@example.org")
+    with transactions.write():
+        reminders.begin_reminder(RUN + 1, other.id, "Bring your ticket.")
+    body = {"run": RUN + 1, "batch": 0}
+    reminders.continue_reminder(outbox.Message(2, "", "", body, uuid.uuid4(), 1, clock.now(), clock.now()))
     assert written() == 3
 
 

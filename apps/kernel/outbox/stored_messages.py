@@ -9,6 +9,7 @@ from django.db.models import Count, Max
 from apps.kernel import clock
 from apps.kernel.db import transactions
 from apps.kernel.outbox.models import OutboxMessage
+from apps.kernel.outbox.partitions import ORIGIN_FIELD
 
 KEPT_DAYS = 7
 SOURCE_FIELD = "source"
@@ -29,12 +30,13 @@ def is_waiting(topic: str, key: str) -> bool:
     return waiting.exclude(claimed_until__gt=clock.now()).exists()
 
 
-def count_due(topic: str, at_most: int) -> int:
-    """Return how many messages of the topic are due, claimed ones included; counts no more than `at_most`."""
+def count_due(topic: str, origin: str, at_most: int) -> int:
+    """Return how many messages of the topic are due whose origin is this one or, for example, an event of it; claimed
+    ones included. Counts no more than `at_most`."""
     due = OutboxMessage.objects.filter(
         topic=topic, done_at__isnull=True, dead_at__isnull=True, is_behind=False, available_at__lte=clock.now()
     )
-    return due[:at_most].count()
+    return due.filter(**{f"body__{ORIGIN_FIELD}__startswith": origin})[:at_most].count()
 
 
 def read_waiting(topic: str, source: str) -> Waiting:

@@ -3,7 +3,7 @@ orders, in batches, through the outbox.
 
 A batch locks the reminder, and writes the messages of the mails with its new position in one transaction. It names its
 number, so one that is delivered twice, or again after its worker was killed, writes nothing. The next batch waits while
-mails of earlier ones are due: thousands of due messages would slow down those of the sale.
+reminders of the same organizer are due: thousands of due messages would slow down those of the sale.
 """
 
 from django.db import connection
@@ -18,7 +18,7 @@ from apps.orders.models import Order, Reminder
 
 BATCH_MAX = 250
 DUE_MAX = 250
-"""Reminders that are due, of all events, before the next batch waits."""
+"""Reminders of the organizer that are due, of all its events, before the next batch waits."""
 AGAIN_AFTER_SECONDS = 2
 
 _orders_to_remind = sql.load("apps.orders", "orders_to_remind")
@@ -39,9 +39,11 @@ def begin_reminder(run_id: int, event_id: int, text: str) -> int:
 
 def continue_reminder(message: Message) -> None:
     """Outbox handler: write the messages of one batch, and one for the next. Safe to run twice. Raises RetryLater while
-    earlier reminders are due."""
+    earlier reminders of the organizer are due."""
     run_id, number = message.body["run"], message.body["batch"]
-    if outbox.count_due(topics.SEND_REMINDER, DUE_MAX) >= DUE_MAX:
+    event_id = Reminder.objects.values_list("event_id", flat=True).get(pk=run_id)
+    organizer = topics.origin_of_organizer(events.get_event_by_id(event_id).organizer_id)
+    if outbox.count_due(topics.SEND_REMINDER, organizer, DUE_MAX) >= DUE_MAX:
         raise outbox.RetryLater(AGAIN_AFTER_SECONDS, "earlier reminders are due")
     with transactions.write(), connection.cursor() as cursor:
         # The lock serializes deliveries of the same batch.
