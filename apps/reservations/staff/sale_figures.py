@@ -115,8 +115,10 @@ def _count_step(found: SaleFigures, at: int, was: str, now: str, count: int, tic
 
 
 def is_settled(event_id: int, as_of: datetime) -> bool:
-    """Return whether no reservation of the event is live, and none was bought or ended after `as_of`."""
-    unsettled = Q(status__in=Reservation.LIVE) | Q(confirmed_at__gt=as_of) | Q(ended_at__gt=as_of)
+    """Return whether no reservation of the event is live, and none was bought or given up after `as_of`. One that was
+    bought before may be returned at any time: figures as of `as_of` leave that out."""
+    given_up = Q(ended_at__gt=as_of, confirmed_at__isnull=True)
+    unsettled = Q(status__in=Reservation.LIVE) | Q(confirmed_at__gt=as_of) | given_up
     return not Reservation.objects.filter(unsettled, event_id=event_id).exists()
 
 
