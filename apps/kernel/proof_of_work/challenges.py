@@ -41,6 +41,8 @@ class Solution(NamedTuple):
     """16 random bytes of its challenge: the value that may be used once."""
     seconds: float
     """From the challenge to the solution."""
+    points: int
+    """The score for which the challenge was created."""
 
 
 class WorkRequired(problems.Problem):
@@ -56,8 +58,9 @@ def steps_for(points: int) -> int:
     return max(1, steps)
 
 
-def create(binding: str, steps: int) -> dict[str, Any]:
-    """Return a challenge in Altcha's JSON form that takes `steps` derivations on average, at most twice as many.
+def create(binding: str, steps: int, points: int = 0) -> dict[str, Any]:
+    """Return a challenge in Altcha's JSON form that takes `steps` derivations on average, at most twice as many. Its
+    solution says `points`.
 
     `binding` begins with the purpose's name, a word, and names the visitor. Only `verify` with the same binding accepts
     the solution.
@@ -67,7 +70,7 @@ def create(binding: str, steps: int) -> dict[str, Any]:
         ITERATIONS,
         counter=1 + secrets.randbelow(2 * steps),
         expires_at=int(clock.process_seconds()) + LIFETIME_SECONDS,
-        data={"for": digest_of(binding), "at": _milliseconds()},
+        data={"for": digest_of(binding), "at": _milliseconds(), "points": points},
         hmac_secret=_key("challenge"),
         hmac_key_secret=_key("derived key"),
     )
@@ -97,7 +100,8 @@ def _verify(payload: str, binding: str) -> Solution | None:
     bound = parameters.data or {}
     if not hmac.compare_digest(str(bound.get("for")), digest_of(binding)):
         return None
-    return Solution(bytes.fromhex(parameters.nonce), max(0.0, (_milliseconds() - int(bound["at"])) / 1_000))
+    seconds = max(0.0, (_milliseconds() - int(bound["at"])) / 1_000)
+    return Solution(bytes.fromhex(parameters.nonce), seconds, int(bound["points"]))
 
 
 class Challenges(Collector):

@@ -33,6 +33,12 @@ class Score(NamedTuple):
     reasons: str
     """For the organizer: each reason with its points. Without addresses or other personal data."""
 
+    def raised_to(self, points: int) -> "Score":
+        """Return the score with at least these points, which the join's challenge had."""
+        if points <= self.points:
+            return self
+        return Score(points, "; ".join(filter(None, [self.reasons, f"its challenge {points - self.points:+d}"])))
+
 
 class DeviceNetworks:
     """The networks from which each device joined lately, in bounded memory of this process."""

@@ -35,6 +35,14 @@ def binding_of(event: events.EventView, caller: Caller) -> str:
     return f"join {event.id} {device_of(caller)}"
 
 
+def _binding_of_delay(event: events.EventView, caller: Caller) -> str:
+    """Return the binding of a delay. One that began in the lobby or during a presale is not valid afterwards: programs
+    would wait in advance of the general sale."""
+    now = clock.process_now()
+    phase = "sale" if event.presale_at(now) is None else "presale"
+    return f"{binding_of(event, caller)} {'lobby' if now < event.policy.opens_at else phase}"
+
+
 def screen(
     event: events.EventView,
     policy: Policy,
@@ -59,13 +67,13 @@ def screen(
     if not takes_joins(event) or (event.presale_at(clock.process_now()) is not None and not has_presale_access):
         return Screening(needs_work=True)
     device = device_of(caller)
-    work, seconds = None, None
+    work, seconds, earlier_points = None, None, 0
     if proof:
         solution = challenges.verify(proof, binding_of(event, caller))
         if solution is not None:
-            work, seconds = solution
+            work, seconds, earlier_points = solution
     elif delay:
-        waited = delays.verify(delay, binding_of(event, caller))
+        waited = delays.verify(delay, _binding_of_delay(event, caller))
         if waited is not None and not waited.seconds_left:
             work = waited.id
     if work is None:
@@ -74,7 +82,8 @@ def screen(
     if needs_work and work is None and not has_entry:
         detail = "The proof is not valid for this event and visitor, or it has expired." if proof else ""
         raise WorkRequired(detail)
-    score = join_score.assess(caller, device, address, _arrivals, _devices, seconds)
+    # The challenge may have been asked for at another address, or at a time when many were.
+    score = join_score.assess(caller, device, address, _arrivals, _devices, seconds).raised_to(earlier_points)
     for_review = policy.review_score is not None and score.points >= policy.review_score
     return Screening(needs_work, work, max(0, score.points), score.reasons[:200], for_review)
 
@@ -91,7 +100,7 @@ def takes_joins(event: events.EventView) -> bool:
 def create_challenge(event: events.EventView, caller: Caller, address: str) -> dict[str, Any]:
     """Return a challenge for this join, whose work grows with the score."""
     points = join_score.assess(caller, device_of(caller), address, _arrivals, _devices).points
-    return challenges.create(binding_of(event, caller), challenges.steps_for(points))
+    return challenges.create(binding_of(event, caller), challenges.steps_for(points), points)
 
 
 def add_challenge(
@@ -105,12 +114,12 @@ def add_challenge(
 
 def create_delay(event: events.EventView, caller: Caller, address: str) -> str:
     """Return the token of a delay for this join."""
-    return delays.create(binding_of(event, caller), address)
+    return delays.create(_binding_of_delay(event, caller), address)
 
 
 def seconds_left(event: events.EventView, caller: Caller, delay: str) -> float | None:
     """Return the seconds until the delay has passed; None if the token is not of this event and visitor."""
-    waited = delays.verify(delay, binding_of(event, caller))
+    waited = delays.verify(delay, _binding_of_delay(event, caller))
     return None if waited is None else waited.seconds_left
 
 

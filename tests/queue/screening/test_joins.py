@@ -13,6 +13,7 @@ from django.test import Client
 
 from apps.accounts.facade import AccessToken
 from apps.accounts.models import User
+from apps.events import facade as events
 from apps.events.facade import EventView
 from apps.events.models import OnSale
 from apps.kernel import clock
@@ -297,7 +298,7 @@ def test_under_pressure_a_busy_address_needs_work_alone(event: EventView, monkey
 
 def test_the_work_grows_with_the_joins_of_an_address(event: EventView, settings: Any, monkeypatch: Any) -> None:
     steps: list[int] = []
-    monkeypatch.setattr(screening.challenges, "create", lambda binding, count: steps.append(count) or {})
+    monkeypatch.setattr(screening.challenges, "create", lambda binding, count, points: steps.append(count) or {})
     monkeypatch.setattr(screening, "_arrivals", _arrivals(monkeypatch, address=(0.001, 10)))
     for number in range(10):
         screening.create_challenge(event, visitor(number), ADDRESS)
@@ -305,6 +306,25 @@ def test_the_work_grows_with_the_joins_of_an_address(event: EventView, settings:
             screen(event, ON, number)
     assert steps == sorted(steps)
     assert steps[-1] >= 8 * steps[0]
+
+
+def test_a_solution_keeps_the_points_of_its_challenge(event: EventView, monkeypatch: Any) -> None:
+    """Neither another address nor a pause between the challenge and the join makes them fewer."""
+    policy = Policy(WaitingRoom.Screening.ON, 2)
+    monkeypatch.setattr(signals, "FAST_SECONDS", 0.0)
+    monkeypatch.setattr(screening, "_arrivals", _arrivals(monkeypatch, address=(0.001, 10)))
+    early = solve(screening.create_challenge(event, visitor("early"), ADDRESS))
+    for number in range(6):
+        with pytest.raises(WorkRequired):
+            screen(event, ON, number)
+    late = solve(screening.create_challenge(event, visitor("late"), ADDRESS))
+    elsewhere = screen(event, policy, "late", address="198.51.100.1", proof=late)
+    assert (elsewhere.score, elsewhere.for_review) == (2, True)
+    assert elsewhere.reasons.endswith("its challenge +2")
+    assert screen(event, policy, "early", proof=early).for_review, "the address is busy by now"
+    monkeypatch.setattr(screening, "_arrivals", _arrivals(monkeypatch, address=(0.001, 10)))
+    assert screen(event, policy, "late", proof=late).score == 2
+    assert screen(event, policy, "early", proof=early).score == 0
 
 
 def _arrivals(monkeypatch: Any, **rates: Any) -> Any:
@@ -436,6 +456,23 @@ def test_after_the_delay_the_button_joins_once(browser_in: Client) -> None:
     browser_in.post("/events/concert/leave")
     assert browser_in.post(JOIN, {"delay": token}).status_code == 200, "the delay is used up"
     assert QueueEntry.objects.count() == 1
+
+
+@pytest.mark.parametrize("phase", ["presale", "lobby"])
+def test_a_delay_that_began_before_the_general_sale_is_not_valid_in_it(
+    browser_in: Client, event: EventView, phase: str
+) -> None:
+    if phase == "presale":
+        make_presale(event)
+    else:
+        OnSale.objects.update(opens_at=clock.now() + timedelta(hours=1))
+    cache.clear_all()
+    before = events.get_event(event.slug)
+    token = screening.create_delay(before, visitor("one"), ADDRESS)
+    assert screening.seconds_left(before, visitor("one"), token) == 0
+    OnSale.objects.update(opens_at=clock.now() - timedelta(seconds=1), presale_condition="", presale_until=None)
+    cache.clear_all()
+    assert screening.seconds_left(events.get_event(event.slug), visitor("one"), token) is None
 
 
 @pytest.mark.parametrize("delay", ["x", "\x00", "a.b.c", "9" * 3_000])
