@@ -96,14 +96,14 @@ def erase_person(person: Person, on_batch: OnBatch = _do_nothing) -> Erasure:
 
 
 def _has_kept_sale(person: Person, order: Order, now: datetime) -> bool:
-    """Return whether the person's other orders for the event are still needed. One buyer's sales are erased together,
-    with one new key, so that the figures of the sale still count one buyer."""
+    """Return whether the person's other orders for the event are still needed. One buyer's sales get their new key
+    together, so that the figures of the sale still count one buyer."""
     if order.confirmed_at is None:
         return False
-    others = Order.objects.filter(
-        person.own_orders, event=order.event_id, buyer=order.buyer, confirmed_at__isnull=False
-    )
-    return any(not is_settled(other, now) for other in others.exclude(pk=order.pk))
+    sales = Order.objects.filter(person.own_orders, event=order.event_id, buyer=order.buyer, confirmed_at__isnull=False)
+    others = list(sales.exclude(pk=order.pk))
+    busy = _orders_with_money_under_way([other.pk for other in others])
+    return any(other.pk in busy or not is_settled(other, now) for other in others)
 
 
 def _is_buyer_of_others(person: Person, order: Order) -> bool:
@@ -238,20 +238,15 @@ def erase(
     `person`: whose data is erased, if it is one person's. A buyer who also has an order of another person keeps the
     buyer key, until the orders of the event are erased because of their age. Entries of the person's accounts are also
     erased if staff gave their orders to others; these orders stay as they are."""
-    done, new_buyers = Erasure(), dict[tuple[int, str], str]()
+    done = Erasure()
     for start in range(0, len(entry_ids), BATCH_MAX):
         with transactions.write():
-            done += _erase_batch(entry_ids[start : start + BATCH_MAX], may_erase, person, new_buyers)
+            done += _erase_batch(entry_ids[start : start + BATCH_MAX], may_erase, person)
         on_batch()
     return done
 
 
-def _erase_batch(
-    entry_ids: Sequence[UUID],
-    may_erase: MayErase | None,
-    person: Person | None,
-    new_buyers: dict[tuple[int, str], str],
-) -> Erasure:
+def _erase_batch(entry_ids: Sequence[UUID], may_erase: MayErase | None, person: Person | None) -> Erasure:
     # The order of all locks: entries, orders, reservations, cap rows.
     entries = queue.lock_entries_to_erase(entry_ids, clock.now() - EVENT_LASTS)
     rows = Order.objects.select_for_update(no_key=True).filter(entry__in=entry_ids).order_by("pk")
@@ -260,15 +255,14 @@ def _erase_batch(
     busy = _orders_with_money_under_way([order.pk for order in found])
     chosen = [order for order in found if may_erase is not None and order.pk not in busy and may_erase(order, now)]
     given = [] if person is None else _given_to_others(person, [order for order in found if order not in chosen])
-    if person is not None:
-        of_others = [*given, *(order for order in chosen if _is_buyer_of_others(person, order))]
-        new_buyers |= {(order.event_id, order.buyer): order.buyer for order in of_others}
+    of_others = [order for order in chosen if person is not None and _is_buyer_of_others(person, order)]
+    keep_buyer = {(order.event_id, order.buyer) for order in (*given, *of_others)}
     in_use = {order.entry_id for order in found if not (order.is_erased or order in chosen or order in given)}
     in_use |= reservations.entries_with_live_reservation(entries)
     free = [entry for entry in entries if entry not in in_use]
     queue.erase_entries(free)
     others = {order.reservation_id for order in given}
-    buyers = reservations.erase_reservations([order.reservation_id for order in chosen], free, new_buyers, others)
+    buyers = reservations.erase_reservations([order.reservation_id for order in chosen], free, keep_buyer, others)
     _erase_orders(chosen, buyers)
     return Erasure(tuple(order.number for order in chosen), len(free))
 
@@ -302,7 +296,7 @@ def _is_over(event_id: int, now: datetime) -> bool:
 
 
 def _erase_orders(orders: Sequence[Order], buyers: dict[UUID, str]) -> None:
-    """Replace the personal data of these locked orders. `buyers` are the new buyer keys, by reservation."""
+    """Replace the personal data of these locked orders. `buyers` are the buyer keys of their reservations."""
     if not orders:
         return
     ids = [order.pk for order in orders]
@@ -310,9 +304,8 @@ def _erase_orders(orders: Sequence[Order], buyers: dict[UUID, str]) -> None:
     scopes = [f"{act}:{order.buyer}" for order in orders for act in ("cancel", "refund")]
     old_buyers = {order.pk: order.buyer for order in orders}
     for order in orders:
-        had_account = order.account_id is not None
         order.email, order.name, order.account_id = order.erased_email, NAME, None
-        order.buyer = buyers.get(order.reservation_id) or queue.new_erased_buyer(had_account=had_account)
+        order.buyer = buyers[order.reservation_id]
         if use := uses.get(order.pk):
             use.email, use.buyer = order.email, order.buyer
     Order.objects.bulk_update(orders, ["email", "name", "account", "buyer"])

@@ -4,6 +4,7 @@ An erased entry keeps its number, its times and its place in the published proof
 a random visitor id, which no browser has. It only says whether there was an account, for the figures of the sale.
 """
 
+import hmac
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from functools import reduce
@@ -13,7 +14,7 @@ from uuid import UUID
 
 from django.db.models import Q, QuerySet
 
-from apps.kernel import clock, random_bytes
+from apps.kernel import clock, random_bytes, secret_key
 from apps.kernel.db import transactions
 from apps.queue.identity import networks
 from apps.queue.models import QueueEntry, RoomAct, SignUp, VipLink, WaitingRoom
@@ -21,7 +22,7 @@ from apps.queue.models import QueueEntry, RoomAct, SignUp, VipLink, WaitingRoom
 ERASED = "erased-"
 """The beginning of an erased entry's visitor id; `erased-account-` if it had an account."""
 ERASED_BUYER = f"visitor:{ERASED}"
-"""The beginning of an erased buyer key."""
+"""The beginning of an erased buyer key (`erased_buyer`)."""
 
 
 def entries_of_accounts(account_ids: Collection[int]) -> list[UUID]:
@@ -148,9 +149,11 @@ def _blank_notes(entries: Sequence[QueueEntry]) -> None:
     VipLink.objects.filter(pk__in=[link.pk for link in links]).update(note="")
 
 
-def new_erased_buyer(*, had_account: bool) -> str:
-    """Return a new buyer key, as in `EntryView.buyer`, that no person has."""
-    return f"visitor:{_new_visitor_id(had_account=had_account)}"
+def erased_buyer(event_id: int, buyer: str, *, had_account: bool) -> str:
+    """Return the key, as in `EntryView.buyer`, that replaces this buyer's in the event's sales, and that no person has.
+    It is always the same, so that the figures of the sale count one buyer, whenever each of its sales is erased."""
+    digest = hmac.digest(secret_key.require_key().encode(), f"erased buyer {event_id} {buyer}".encode(), "sha256")
+    return f"{ERASED_BUYER}{'account-' if had_account else ''}{digest[:16].hex()}"
 
 
 def is_erased_buyer(buyer: str) -> bool:

@@ -55,52 +55,54 @@ def entries_with_live_reservation(entry_ids: Sequence[UUID]) -> set[UUID]:
 def erase_reservations(
     reservation_ids: Sequence[UUID],
     entry_ids: Sequence[UUID],
-    new_buyers: dict[tuple[int, str], str],
+    keep_buyer: Collection[tuple[int, str]] = (),
     keep_email: Collection[UUID] = (),
 ) -> dict[UUID, str]:
     """Replace the buyer and blank account and email of these reservations, and of all reservations of these queue
     entries, also in their ledger; delete the cap rows and stored responses of the replaced buyers. None of the
-    reservations is live. Return each one's new buyer key. Joins the caller's transaction, which holds the locks of the
+    reservations is live. Return each one's buyer key. Joins the caller's transaction, which holds the locks of the
     entries and orders.
 
-    `new_buyers` are the new keys by event and old key; those that are missing are added. With it, several reservations
-    of one buyer stay those of one buyer, so that the figures of the sale stay the same. A key may stay as it is; then
-    the account stays too.
-    The reservations `keep_email` keep their address, which is another person's.
+    Buyers in `keep_buyer`, an event and a key each, keep their key and account: another person's sale has them too, and
+    the figures of the sale would count one buyer as two. The reservations `keep_email` keep their address, which is
+    another person's.
     """
     transactions.require_transaction()
     chosen = Q(pk__in=list(reservation_ids)) | Q(entry__in=list(entry_ids))
-    rows = Reservation.objects.select_for_update(no_key=True).filter(chosen)
-    found = [row for row in rows.order_by("pk") if not queue.is_erased_buyer(row.buyer)]
-    caps, scopes = Q(pk=None), []
-    with_account = _buyers_with_account(found)
+    rows = list(Reservation.objects.select_for_update(no_key=True).filter(chosen).order_by("pk"))
+    found = [row for row in rows if not queue.is_erased_buyer(row.buyer)]
+    new_buyers = _find_new_buyers({(row.event_id, row.buyer) for row in found}.difference(keep_buyer))
+    caps, scopes, new = Q(pk=None), [], {}
     for row in found:
         erased_email = "" if row.pk in keep_email else row.email
         keys = [row.buyer, *([f"email:{erased_email}"] if erased_email else [])]
         caps |= Q(event=row.event_id, buyer__in=keys)
         scopes.append(hold_scope(row.event_id, row.buyer))
-        old = (row.event_id, row.buyer)
-        if old not in new_buyers:
-            new_buyers[old] = queue.new_erased_buyer(had_account=old in with_account)
-        if new_buyers[old] != row.buyer:
-            row.buyer, row.account_id = new_buyers[old], None
+        if buyer := new_buyers.get((row.event_id, row.buyer)):
+            new[row.pk] = row.buyer = buyer
+            row.account_id = None
         row.email = row.email if row.pk in keep_email else ""
-    buyers = {row.pk: row.buyer for row in found}
-    new = {reservation_id: buyer for reservation_id, buyer in buyers.items() if queue.is_erased_buyer(buyer)}
     Reservation.objects.bulk_update(found, ["buyer", "account", "email"])
     with connection.cursor() as cursor:
         _erase_actors.count(cursor, reservation_ids=list(new), buyers=list(new.values()))
     _delete_caps(PurchaseCap.objects.filter(caps))
     idempotency.forget_scopes(scopes)
-    return buyers
+    return {row.pk: row.buyer for row in rows}
 
 
-def _buyers_with_account(rows: Collection[Reservation]) -> set[tuple[int, str]]:
-    """Return event and buyer of these reservations, if any reservation of that buyer for the event has an account."""
-    buyers = Reservation.objects.filter(
-        event__in={row.event_id for row in rows}, buyer__in={row.buyer for row in rows}, account__isnull=False
-    )
-    return set(buyers.values_list("event_id", "buyer").distinct())
+def _find_new_buyers(old: Collection[tuple[int, str]]) -> dict[tuple[int, str], str]:
+    """Return the new key of each of these events and keys. It says whether any reservation of the buyer for the event
+    has an account, or had one when it was erased."""
+    if_account = {one: queue.erased_buyer(*one, had_account=True) for one in old}
+    named = Q(account__isnull=False, buyer__in=[buyer for _, buyer in old]) | Q(buyer__in=list(if_account.values()))
+    known = Reservation.objects.filter(named, event__in={event_id for event_id, _ in old}) if old else ()
+    with_account = {(row.event_id, row.buyer) for row in known}
+    return {
+        (event_id, buyer): key
+        if {(event_id, buyer), (event_id, key)} & with_account
+        else queue.erased_buyer(event_id, buyer, had_account=False)
+        for (event_id, buyer), key in if_account.items()
+    }
 
 
 def delete_caps_of_email(email: str) -> None:

@@ -498,3 +498,44 @@ def test_an_erased_order_is_not_given_to_the_account_that_its_browser_logs_in_to
     erased.refresh_from_db()
     assert erased.account_id is None
     assert_audit_clean()
+
+
+def test_a_refund_under_way_keeps_all_sales_of_its_buyer(concert: events.EventView) -> None:
+    """Otherwise the figures of the sale would count two buyers until it has ended."""
+    orders = [
+        buy(hold(concert, join(concert, visitor_id="a-browser-of-ann"), seats=[f"hall-A-{number}"]), **PERSON)
+        for number in (1, 2)
+    ]
+    for order in orders:
+        order_cancellation.refund_order(order.pk, "staff:1")
+    deliver_outbox()
+    refunds = Refund.objects.filter(order=orders[1])
+    refunds.update(status=Refund.Status.FAILED)
+    assert erase_person(EMAIL).orders == ()
+    assert len(set(Reservation.objects.values_list("buyer", flat=True))) == 1
+    refunds.update(status=Refund.Status.SUCCEEDED)
+    assert len(erase_person(EMAIL).orders) == 2
+    assert len(set(Reservation.objects.values_list("buyer", flat=True))) == 1
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_buyers_sales_have_one_key_whenever_each_is_erased(
+    concert: events.EventView, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Also if one of them was bought with an account. Another event's sales of the same buyer have another key."""
+    user = User.objects.create_user("ann", EMAIL)
+    other = make_event("other")
+    reservation_ids = []
+    for event, seat in ((concert, "hall-A-1"), (concert, "hall-A-2"), (other, "hall-A-1")):
+        order = buy(hold(event, join(event, visitor_id="a-browser-of-ann"), seats=[seat]), **PERSON)
+        ends(event)
+        reservation_ids.append(order.reservation_id)
+    Reservation.objects.filter(pk=reservation_ids[first]).update(account=user.pk)
+    monkeypatch.setattr(retention, "PASS_MAX", 1)
+    for erased in (1, 2, 3):
+        assert retention.erase_orders(clock.now()) == 1
+        assert sum(order.is_erased for order in Order.objects.all()) == erased
+    keys = [Reservation.objects.get(pk=pk).buyer for pk in reservation_ids]
+    assert (keys[0] == keys[1], keys[0] == keys[2]) == (True, False)
+    assert keys[0].startswith("visitor:erased-account-")
+    assert_audit_clean()
