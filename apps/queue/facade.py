@@ -39,7 +39,7 @@ from apps.queue.identity.caller import (
 )
 from apps.queue.identity.guest_merge import merge_guest_entries
 from apps.queue.models import QueueEntry
-from apps.queue.room.health import hold_seconds, payment_faults
+from apps.queue.room.health import observe_hold, payment_faults
 from apps.queue.room.operations import report_supplies, rooms_in_use
 from apps.queue.status.async_status import (
     LoadedEntry,
@@ -74,7 +74,6 @@ __all__ = [
     "entry_states_from_rows",
     "get_room_progress",
     "has_vip_link",
-    "hold_seconds",
     "join",
     "join_async",
     "join_many",
@@ -83,6 +82,7 @@ __all__ = [
     "lock_entries_call",
     "merge_guest_entries",
     "new_visitor_secret",
+    "observe_hold",
     "owns",
     "owns_without_lookup",
     "payment_faults",

@@ -210,7 +210,8 @@ class ReservationsView(APIView):
         # response even if the admission has expired meanwhile.
         if entry is None:
             raise queue.NotAdmitted
-        result = facade.hold_one(found, entry, body, key, gate_asked=gate_asked)
+        address = client_address.address_from_environ(request.META)
+        result = facade.hold_one(found, entry, body, key, address=address, gate_asked=gate_asked)
         response = HttpResponse(
             result.body, status=result.status, content_type="application/json", headers=NO_STORE_HEADERS
         )

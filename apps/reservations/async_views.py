@@ -98,7 +98,7 @@ async def hold(request: Request, slug: str) -> Reply:
     try:
         outcome = await holds.submit(hold_request)
     finally:
-        queue.hold_seconds.observe(time.monotonic() - started_at)
+        queue.observe_hold(time.monotonic() - started_at, client_address.address_from_scope(request.scope))
     if isinstance(outcome, Refused):
         if outcome.is_final:
             _forget(event.id, entry.id, key)

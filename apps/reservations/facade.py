@@ -171,9 +171,16 @@ def refuse_by_gate(event_slug: str, caller: queue.Caller, payload: Any, idempote
 
 
 def hold_one(
-    event: events.EventView, entry: queue.EntryView, payload: Any, idempotency_key: str, *, gate_asked: bool = False
+    event: events.EventView,
+    entry: queue.EntryView,
+    payload: Any,
+    idempotency_key: str,
+    *,
+    address: str = "",
+    gate_asked: bool = False,
 ) -> Answer:
     """Hold what the entry's API payload requests; return the response, which is the same for all requests with one key.
+    `address` is the client's, if it is known.
 
     Raises the Problem that refuses the hold, and OutcomeUnknown if it may have been committed: repeating the request
     with the same key returns the outcome. Holds that arrive at the same time are decided in one batch; the gate refuses
@@ -190,7 +197,7 @@ def hold_one(
         outcome = holds.submit_sync(request, HOLD_TIMEOUT_MS)
     finally:
         # Whatever the outcome: slow refusals and failures count as slow holds.
-        queue.hold_seconds.observe(time.monotonic() - begun)
+        queue.observe_hold(time.monotonic() - begun, address)
     if isinstance(outcome, Refused):
         if outcome.is_final:
             gate.forget_request(event.id, entry.id, idempotency_key)

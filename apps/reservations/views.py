@@ -124,13 +124,14 @@ def _hold(request: HttpRequest, event: events.EventView, caller: queue.Caller, e
     if choice.errors:
         return _page(request, event, entry, form, held)
     try:
-        count_attempt(caller, choice.payload, partial(client_address.address_from_environ, request.META))
+        address = client_address.address_from_environ(request.META)
+        count_attempt(caller, choice.payload, lambda: address)
         try:
-            result = facade.hold_one(event, entry, choice.payload, choice.idempotency_key)
+            result = facade.hold_one(event, entry, choice.payload, choice.idempotency_key, address=address)
         except problems.IdempotencyMismatch:
             # The visitor went back in the browser and submitted another selection with the old page's key: a new
             # request, so a new key.
-            result = facade.hold_one(event, entry, choice.payload, str(uuid.uuid4()))
+            result = facade.hold_one(event, entry, choice.payload, str(uuid.uuid4()), address=address)
     except (facade.ReservationExpired, facade.ReservationNotFound):
         messages.info(request, "Your reservation has expired and the tickets are back on sale. Choose again.")
         return _see_other("reservations:choose", event.slug)

@@ -14,9 +14,10 @@ import socket
 import threading
 import time
 import weakref
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import psycopg
@@ -230,13 +231,14 @@ class HealthSignal:
     def forget(self) -> None:
         """Drop all measurements."""
         self._lock = threading.Lock()
-        self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW_MAX)
+        self._window: deque[tuple[float, float, str]] = deque(maxlen=WINDOW_MAX)
         self._has_news = False
 
-    def observe(self, value: float) -> None:
-        """Add a measurement. For any thread; costs a microsecond at most and never raises."""
+    def observe(self, value: float, source: str = "") -> None:
+        """Add a measurement. The measurements of one source, unless it is empty, count as one: their median. For any
+        thread; costs a microsecond at most and never raises."""
         with self._lock:
-            self._window.append((time.monotonic(), value))
+            self._window.append((time.monotonic(), value, source))
             self._has_news = True
         self._reporter.note()
 
@@ -248,9 +250,19 @@ class HealthSignal:
             self._has_news = False
             window = list(self._window)  # Only the copy is made under the lock, since requests wait for it.
         begun = time.monotonic() - self._window_seconds
-        values = [value for at, value in window if at >= begun and math.isfinite(value)]
+        values = _one_per_source((value, source) for at, value, source in window if at >= begun)
         # Always a float: all signals share one array, and PostgreSQL accepts no mixed array.
         return (self.name, float(self._statistic(values)), len(values)) if values else None
+
+
+def _one_per_source(measurements: Iterable[tuple[float, str]]) -> list[float]:
+    """Return the values without a source, and the median of each source, without values that are not finite."""
+    values: list[float] = []
+    of_sources: defaultdict[str, list[float]] = defaultdict(list)
+    for value, source in measurements:
+        if math.isfinite(value):
+            (of_sources[source] if source else values).append(value)
+    return values + [median(found) for found in of_sources.values()]
 
 
 begin, end, report = _of_this_process.begin, _of_this_process.close, _of_this_process.report

@@ -11,20 +11,35 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
+from apps.kernel import rate_limits
 from apps.kernel.db import transactions
 from apps.kernel.observability import health_signals
 from apps.kernel.outbox import facade as outbox
 from apps.kernel.outbox.topic_groups import TopicGroup
+from apps.kernel.proof_of_work.arrivals import wide_network_of
 
 STATEMENT_MS = 500
 """Statement timeout, so that a busy database does not delay the gatekeeper."""
 HEADROOM_SHARE = 0.8
 """Between this share of a limit and the limit itself, the rate is neither lowered nor raised."""
 
-hold_seconds = health_signals.HealthSignal("hold_seconds", health_signals.percentile_95, window_seconds=5)
-"""Duration of holds, refusals included. The short window soon excludes slow holds from before a cut of the rate."""
+
+def _percentile_95_without_worst(values: Sequence[float]) -> float:
+    return health_signals.percentile_95(sorted(values)[:-1] or values)
+
+
+hold_seconds = health_signals.HealthSignal("hold_seconds", _percentile_95_without_worst, window_seconds=5)
+"""Duration of holds, refusals included (`observe_hold`). The short window soon excludes slow holds from before a cut of
+the rate."""
 payment_faults = health_signals.HealthSignal("payment_faults", health_signals.mean)
 """1 for a charge without a usable response of the provider, 0 otherwise. A decline is a response."""
+
+
+def observe_hold(seconds: float, address: str) -> None:
+    """Measure a hold of a client with this address. The holds of a network count once, and the network with the worst
+    ones does not count: otherwise one client, whose many holds of the same seats wait for each other, lowers the rate
+    of all rooms."""
+    hold_seconds.observe(seconds, wide_network_of(rate_limits.subject(address)))
 
 
 @dataclass(frozen=True, slots=True)

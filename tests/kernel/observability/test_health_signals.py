@@ -1,5 +1,6 @@
 """Health signals: measured by any thread, reported in the background, read as the worst value of the live processes."""
 
+import math
 import os
 import threading
 import time
@@ -77,6 +78,16 @@ def test_a_report_contains_the_statistic_of_the_window_and_the_number_of_measure
         faults.observe(value)
     assert reporter.report() == 2
     assert rows() == [("faults", 0.25, 4), ("slow", 0.3, 3)]
+
+
+def test_the_measurements_of_one_source_count_as_their_median(reporter: Reporter) -> None:
+    slow = declare_signal("slow", mean, reporter=reporter)
+    for value in (1, 3, 500, math.inf):
+        slow.observe(value, "one")
+    for value in (1, 2):
+        slow.observe(value)
+    assert reporter.report() == 1
+    assert rows() == [("slow", 2.0, 3)]
 
 
 def test_integers_and_fractions_are_reported_together(reporter: Reporter) -> None:

@@ -403,6 +403,19 @@ def test_slow_holds_lower_the_rate_and_fast_ones_let_it_recover(
     assert_audit_clean()
 
 
+@pytest.mark.parametrize(("networks", "seconds"), [(1, 0.02), (3, 3.0)])
+def test_one_clients_slow_holds_are_no_sign_of_load(networks: int, seconds: float) -> None:
+    """Its holds of the same seats wait for each other."""
+    try:
+        for number in range(120):
+            health.observe_hold(3.0, f"198.51.{number % networks}.{number % 7}")
+        for number in range(10):
+            health.observe_hold(0.02, f"203.0.{number}.1")
+        assert health.hold_seconds.take() == ("hold_seconds", seconds, 10 + networks)
+    finally:
+        health.hold_seconds.forget()
+
+
 @pytest.mark.usefixtures("_each_round_a_step")
 def test_few_or_old_measurements_are_ignored(event: EventView) -> None:
     join_waiting_entries(event, 1)
