@@ -32,15 +32,11 @@ def device_of(caller: Caller) -> str:
 
 
 def binding_of(event: events.EventView, caller: Caller) -> str:
-    return f"join {event.id} {device_of(caller)}"
-
-
-def _binding_of_delay(event: events.EventView, caller: Caller) -> str:
-    """Return the binding of a delay. One that began in the lobby or during a presale is not valid afterwards: programs
-    would wait in advance of the general sale."""
+    """Return the binding of challenges and delays of this join. Those of the lobby and of a presale are not valid
+    afterwards: programs would solve them, or wait, in advance of the general sale."""
     now = clock.process_now()
     phase = "sale" if event.presale_at(now) is None else "presale"
-    return f"{binding_of(event, caller)} {'lobby' if now < event.policy.opens_at else phase}"
+    return f"join {event.id} {'lobby' if now < event.policy.opens_at else phase} {device_of(caller)}"
 
 
 def screen(
@@ -73,7 +69,7 @@ def screen(
         if solution is not None:
             work, seconds, earlier_points = solution
     elif delay:
-        waited = delays.verify(delay, _binding_of_delay(event, caller))
+        waited = delays.verify(delay, binding_of(event, caller))
         if waited is not None and not waited.seconds_left:
             work = waited.id
     if work is None:
@@ -114,12 +110,12 @@ def add_challenge(
 
 def create_delay(event: events.EventView, caller: Caller, address: str) -> str:
     """Return the token of a delay for this join."""
-    return delays.create(_binding_of_delay(event, caller), address)
+    return delays.create(binding_of(event, caller), address)
 
 
 def seconds_left(event: events.EventView, caller: Caller, delay: str) -> float | None:
     """Return the seconds until the delay has passed; None if the token is not of this event and visitor."""
-    waited = delays.verify(delay, _binding_of_delay(event, caller))
+    waited = delays.verify(delay, binding_of(event, caller))
     return None if waited is None else waited.seconds_left
 
 

@@ -459,7 +459,7 @@ def test_after_the_delay_the_button_joins_once(browser_in: Client) -> None:
 
 
 @pytest.mark.parametrize("phase", ["presale", "lobby"])
-def test_a_delay_that_began_before_the_general_sale_is_not_valid_in_it(
+def test_neither_work_nor_a_delay_from_before_the_general_sale_is_valid_in_it(
     browser_in: Client, event: EventView, phase: str
 ) -> None:
     if phase == "presale":
@@ -470,9 +470,13 @@ def test_a_delay_that_began_before_the_general_sale_is_not_valid_in_it(
     before = events.get_event(event.slug)
     token = screening.create_delay(before, visitor("one"), ADDRESS)
     assert screening.seconds_left(before, visitor("one"), token) == 0
+    proof = solve(screening.create_challenge(before, visitor("one"), ADDRESS))
     OnSale.objects.update(opens_at=clock.now() - timedelta(seconds=1), presale_condition="", presale_until=None)
     cache.clear_all()
-    assert screening.seconds_left(events.get_event(event.slug), visitor("one"), token) is None
+    now = events.get_event(event.slug)
+    assert screening.seconds_left(now, visitor("one"), token) is None
+    with pytest.raises(WorkRequired, match="not valid"):
+        screen(now, ON, proof=proof)
 
 
 @pytest.mark.parametrize("delay", ["x", "\x00", "a.b.c", "9" * 3_000])
