@@ -11,25 +11,19 @@ processes.
 
 import csv
 import re
-import threading
 import time
 import zlib
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import Literal
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.utils.cache import patch_vary_headers
-from redis import Redis
-from redis.exceptions import LockNotOwnedError
-from redis.lock import Lock
 
-from apps.kernel import redis
 from apps.kernel.form_fields.invisible_characters import first_visible
 from apps.kernel.http import problems
 from apps.kernel.http.compression import request_takes_gzip
+from apps.kernel.rate_limits.account_turns import AccountTurns
 
 
 def writing_max(threads: int) -> int:
@@ -37,13 +31,15 @@ def writing_max(threads: int) -> int:
     return max(1, threads - 1)
 
 
-WRITING_MAX = writing_max(settings.SITE_THREADS)
-TURN_SECONDS = 20.0
-"""How long an account that was refused comes before those that asked after it."""
+turns = AccountTurns(
+    "file",
+    writing_max(settings.SITE_THREADS),
+    problems.Busy,
+    if_own="Another file is being prepared for you. Try again in a moment.",
+    if_others="Other files are being prepared. Try again in a moment.",
+)
 WRITE_SECONDS_MAX = 45.0
 """Less than the silence after which `web` gives a request up (SILENCE_SECONDS_MAX)."""
-_KEY_SECONDS = 60
-"""How long the mark of an account is kept in Redis after its process has ended."""
 FILE_BYTES_MAX = 32 * 1024 * 1024
 """The largest response; compressed, that is more than a million rows."""
 _COMPRESSION_LEVEL = 4
@@ -89,13 +85,13 @@ def respond_with_csv(
 ) -> HttpResponseBase:
     """Return a download of the rows, compressed if the client accepts that; for HEAD, its headers only, without reading
     a row. Raises problems.Busy while another file of this account is written (by this process, if Redis is away), or
-    this process writes WRITING_MAX files, and if the rows take longer than WRITE_SECONDS_MAX; FileTooLarge."""
+    this process writes as many files as it may, and if the rows take longer than WRITE_SECONDS_MAX; FileTooLarge."""
     is_compressed = request_takes_gzip(request)
     response: HttpResponseBase
     if request.method == "HEAD":
         response = StreamingHttpResponse(())  # Its length is unknown.
     else:
-        with _writing(account):
+        with turns.take(account):
             response = HttpResponse(_write(_lines(header, rows), is_compressed=is_compressed))
         if is_compressed:
             response["Content-Encoding"] = "gzip"
@@ -109,59 +105,6 @@ def respond_with_csv(
 def csv_file(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> bytes:
     """Return a small file with these rows."""
     return "".join(_lines(header, rows)).encode()
-
-
-_lock = threading.Lock()
-_accounts: set[Hashable] = set()
-"""The accounts for which this process writes a file."""
-_turns: dict[Hashable, float] = {}
-"""The accounts that were refused for lack of a place, in order, and when they last asked."""
-
-
-@contextmanager
-def _writing(account: Hashable) -> Iterator[None]:
-    """Take a place for a file of this account in the block. Raises problems.Busy."""
-    another = problems.Busy("Another file is being prepared for you. Try again in a moment.")
-    with _lock:
-        if account in _accounts:
-            raise another
-        _take_place(account, time.monotonic())
-    mark: Lock | None = None
-    try:
-        taken = redis.attempt(lambda client: _take_mark(client, account))
-        if taken is False:
-            raise another
-        mark = taken or None
-        yield
-    finally:
-        with _lock:
-            _accounts.remove(account)
-        if mark is not None:
-            redis.attempt(lambda _: _leave_mark(mark))
-
-
-def _take_mark(client: Redis, account: Hashable) -> Lock | Literal[False]:
-    """Return the account's mark in Redis, or False while another process has it."""
-    mark = client.lock(f"file:{account}", timeout=_KEY_SECONDS, thread_local=False)
-    return mark if mark.acquire(blocking=False) else False
-
-
-def _leave_mark(mark: Lock) -> None:
-    """Delete the mark, unless it has expired: another process may have taken it since."""
-    with suppress(LockNotOwnedError):
-        mark.release()
-
-
-def _take_place(account: Hashable, now: float) -> None:
-    """Take a place for the account, under the lock; those that are ahead of it keep theirs. Raises problems.Busy."""
-    for other in [other for other, asked_at in _turns.items() if now - asked_at > TURN_SECONDS]:
-        del _turns[other]
-    ahead = list(_turns).index(account) if account in _turns else len(_turns)
-    if len(_accounts) + ahead >= WRITING_MAX:
-        _turns[account] = now
-        raise problems.Busy("Other files are being prepared. Try again in a moment.")
-    _turns.pop(account, None)
-    _accounts.add(account)
 
 
 def _write(lines: Iterator[str], *, is_compressed: bool) -> bytes:

@@ -1,25 +1,28 @@
-"""Changes of many seats: each process makes one at a time, because it takes seconds on a busy machine."""
+"""Changes of many seats: each process makes one at a time, because it takes seconds on a busy machine. Organizers take
+turns."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from apps.kernel.http import problems
+from apps.kernel.rate_limits.account_turns import AccountTurns
 
 LARGE_SEATS = 2_000
-_changing = threading.Lock()
+turns = AccountTurns(
+    "large-change",
+    1,
+    problems.Busy,
+    if_own="Another large change of your seats is being made. Nothing was changed; try again in a moment.",
+    if_others="Another large change of seats is being made. Nothing was changed; try again in a moment.",
+)
 
 
 @contextmanager
-def changing_alone(seat_count: int) -> Iterator[None]:
-    """Change so many seats in the block. Raises problems.Busy if they are more than LARGE_SEATS and another thread of
-    this process changes as many."""
+def changing_alone(organizer_id: int, seat_count: int) -> Iterator[None]:
+    """Change so many seats of the organizer in the block. Raises problems.Busy if they are more than LARGE_SEATS and
+    another thread of this process changes as many, or any process as many of this organizer's."""
     if seat_count <= LARGE_SEATS:
         yield
         return
-    if not _changing.acquire(blocking=False):
-        raise problems.Busy("Another large change of seats is being made. Nothing was changed; try again in a moment.")
-    try:
+    with turns.take(organizer_id):
         yield
-    finally:
-        _changing.release()

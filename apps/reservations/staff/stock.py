@@ -134,7 +134,7 @@ def block_seats(
         _notify_seats(event, [state for state in wanted if not state.blocked_for], -1, transaction_id)
         return len(wanted)
 
-    with changing_alone(len(names)):
+    with changing_alone(event.organizer_id, len(names)):
         return retry_after_sweep(event, act)
 
 
@@ -146,7 +146,7 @@ def unblock_seats(event: events.EventView, selection: Selection, *, who: str, wh
     if reason:
         _require_reason(reason)
     names = find_seats(event, selection)
-    with changing_alone(len(names)), stock_transaction() as cursor:
+    with changing_alone(event.organizer_id, len(names)), stock_transaction() as cursor:
         states = lock_seats(event, cursor, names)
         wanted = [state for state in states if state.blocked_for and reason in ("", state.blocked_for)]
         if not wanted:

@@ -70,7 +70,7 @@ def move_seats(event: events.EventView, selection: Selection, category: str, *, 
             record(cursor, event.id, InventoryChange.Kind.MOVED, changes, who=who, why=why)
         return len(wanted)
 
-    with changing_alone(len(names)):
+    with changing_alone(event.organizer_id, len(names)):
         return retry_after_sweep(event, act)
 
 

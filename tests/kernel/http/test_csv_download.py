@@ -13,6 +13,7 @@ from django.test import RequestFactory
 from apps.kernel import redis
 from apps.kernel.http import csv_download, problems
 from apps.kernel.http.csv_download import Cell, respond_with_csv, safe_cell
+from apps.kernel.rate_limits import account_turns
 
 BEFORE = [
     "",
@@ -65,26 +66,26 @@ def download(
 
 @pytest.fixture(autouse=True)
 def no_turns() -> Iterator[None]:
-    csv_download._turns.clear()
+    csv_download.turns.forget()
     yield
-    csv_download._turns.clear()
+    csv_download.turns.forget()
 
 
 @pytest.mark.parametrize(("threads", "expected"), [(1, 1), (2, 1), (4, 3)])
 def test_files_leave_a_thread_of_the_process_to_pages(threads: int, expected: int) -> None:
     assert csv_download.writing_max(threads) == expected
-    assert csv_download.writing_max(settings.SITE_THREADS) == csv_download.WRITING_MAX
+    assert csv_download.writing_max(settings.SITE_THREADS) == csv_download.turns.at_once_max
 
 
 def test_each_account_has_one_file_at_a_time_and_all_together_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ann's file is being written while the others ask."""
-    monkeypatch.setattr(csv_download, "WRITING_MAX", 2)
+    monkeypatch.setattr(csv_download.turns, "at_once_max", 2)
 
     def rows() -> Iterator[Sequence[Cell]]:
         with pytest.raises(problems.Busy):
             download("ann", [])
         assert download("ben", [[1]]).content.endswith(b'"1"\r\n')  # type: ignore[attr-defined]
-        with csv_download._writing("ben"), pytest.raises(problems.Busy):
+        with csv_download.turns.take("ben"), pytest.raises(problems.Busy):
             download("cleo", [])
         yield [2]
 
@@ -94,10 +95,10 @@ def test_each_account_has_one_file_at_a_time_and_all_together_few(monkeypatch: p
 
 def test_an_account_has_one_file_at_a_time_in_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     def in_another_process() -> None:
-        monkeypatch.setattr(csv_download, "_accounts", set())
+        monkeypatch.setattr(csv_download.turns, "_accounts", set())
 
     def rows() -> Iterator[Sequence[Cell]]:
-        accounts = csv_download._accounts
+        accounts = csv_download.turns._accounts
         in_another_process()
         with pytest.raises(problems.Busy):
             download("ann", [])
@@ -105,7 +106,7 @@ def test_an_account_has_one_file_at_a_time_in_all_processes(monkeypatch: pytest.
         with monkeypatch.context() as without_redis:
             without_redis.setattr(redis, "attempt", lambda act: None)
             assert download("ann", [[1]])
-        monkeypatch.setattr(csv_download, "_accounts", accounts)
+        monkeypatch.setattr(csv_download.turns, "_accounts", accounts)
         yield [2]
 
     assert download("ann", rows())
@@ -130,8 +131,8 @@ def test_a_file_whose_mark_has_expired_leaves_that_of_the_next_one() -> None:
 
 def test_an_account_that_was_refused_comes_before_those_that_asked_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ann and her colleague Cleo ask for files all the time."""
-    monkeypatch.setattr(csv_download, "WRITING_MAX", 1)
-    with csv_download._writing("ann"):
+    monkeypatch.setattr(csv_download.turns, "at_once_max", 1)
+    with csv_download.turns.take("ann"):
         for account in ("ben", "cleo"):
             with pytest.raises(problems.Busy):
                 download(account, [])
@@ -144,10 +145,10 @@ def test_an_account_that_was_refused_comes_before_those_that_asked_after_it(monk
 
 
 def test_an_account_that_does_not_ask_again_loses_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_download, "WRITING_MAX", 1)
-    with csv_download._writing("ann"), pytest.raises(problems.Busy):
+    monkeypatch.setattr(csv_download.turns, "at_once_max", 1)
+    with csv_download.turns.take("ann"), pytest.raises(problems.Busy):
         download("ben", [])
-    monkeypatch.setattr(csv_download, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(account_turns, "TURN_SECONDS", -1.0)
     assert download("ann", [])
 
 
@@ -159,7 +160,7 @@ def test_a_file_that_fails_leaves_its_place() -> None:
 
 def test_head_reads_no_row_and_needs_no_place() -> None:
     rows = iter([[1]])
-    with csv_download._writing("ann"):
+    with csv_download.turns.take("ann"):
         response = download("ann", rows, method="HEAD")
     assert next(rows) == [1]
     assert response["Content-Disposition"] == 'attachment; filename="orders.csv"'

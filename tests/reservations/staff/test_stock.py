@@ -90,7 +90,7 @@ def test_one_large_change_is_made_at_a_time_and_small_ones_beside_it(
         lambda seats: stock.unblock_seats(event, seats, **BY),
         lambda seats: tiers.move_seats(event, seats, "Stalls", **BY),
     ]
-    with large_changes.changing_alone(10):
+    with large_changes.changing_alone(event.organizer_id, 10):
         for act in acts:
             with pytest.raises(problems.Busy):
                 act(row)
@@ -98,6 +98,21 @@ def test_one_large_change_is_made_at_a_time_and_small_ones_beside_it(
         assert stock.block_seats(event, Selection(seats=("hall-C-1",)), "out_of_use", **BY) == 1
     assert acts[0](row) == 10
     assert {tuple(change[2:]) for change in changes()[1:]} == {("out_of_use", "house"), ("available", "house")}
+
+
+def test_organizers_take_turns_with_large_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that makes them all the time keeps no other from making one."""
+    with large_changes.changing_alone(1, 10_000), pytest.raises(problems.Busy), large_changes.changing_alone(2, 10_000):
+        pass
+    with pytest.raises(problems.Busy), large_changes.changing_alone(1, 10_000):
+        pass
+    with large_changes.changing_alone(2, 10_000):
+        monkeypatch.setattr(large_changes.turns, "_accounts", set())  # As in another process.
+        with pytest.raises(problems.Busy), large_changes.changing_alone(2, 10_000):
+            pass
+        monkeypatch.setattr(large_changes.turns, "_accounts", {2})
+    with large_changes.changing_alone(1, 10_000):
+        pass
 
 
 def test_a_blocked_seat_cannot_be_bought_in_any_way(event: events.EventView) -> None:

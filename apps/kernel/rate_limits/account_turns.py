@@ -1,0 +1,86 @@
+"""Turns of accounts for heavy work of the site: few at once in a process, and one of an account at a time in all.
+
+Work that finds no free slot is refused, since a request that waits occupies a thread. An account that was refused comes
+before those that ask after it.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Literal
+
+from redis import Redis
+from redis.exceptions import LockNotOwnedError
+from redis.lock import Lock
+
+from apps.kernel import redis
+
+TURN_SECONDS = 20.0
+"""How long an account that was refused comes before those that asked after it."""
+_KEY_SECONDS = 60
+"""How long the mark of an account is kept in Redis after its process has ended."""
+
+
+class AccountTurns:
+    """The turns of one kind of work. `name` begins its keys in Redis. `busy` makes the error of a refused account of a
+    sentence: `if_own` because of its own work, `if_others` because of that of others."""
+
+    def __init__(
+        self, name: str, at_once_max: int, busy: Callable[[str], Exception], *, if_own: str, if_others: str
+    ) -> None:
+        self.at_once_max = at_once_max
+        self._name, self._busy = name, busy
+        self._if_own, self._if_others = if_own, if_others
+        self._lock = threading.Lock()
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all work and turns, as in a new process."""
+        self._accounts: set[Hashable] = set()
+        """The accounts for which this process works."""
+        self._refused: dict[Hashable, float] = {}
+        """The accounts that were refused for lack of a slot, in order, and when they last asked."""
+
+    @contextmanager
+    def take(self, account: Hashable) -> Iterator[None]:
+        """Work for this account in the block. Raises `busy` if all slots of this process are taken, or another one
+        of the account is (in this process, if Redis is away)."""
+        with self._lock:
+            if account in self._accounts:
+                raise self._busy(self._if_own)
+            self._take_slot(account, time.monotonic())
+        mark: Lock | None = None
+        try:
+            taken = redis.attempt(lambda client: self._take_mark(client, account))
+            if taken is False:
+                raise self._busy(self._if_own)
+            mark = taken or None
+            yield
+        finally:
+            with self._lock:
+                self._accounts.discard(account)
+            if mark is not None:
+                redis.attempt(lambda _: _leave_mark(mark))
+
+    def _take_mark(self, client: Redis, account: Hashable) -> Lock | Literal[False]:
+        """Return the account's mark in Redis, or False while another process has it."""
+        mark = client.lock(f"{self._name}:{account}", timeout=_KEY_SECONDS, thread_local=False)
+        return mark if mark.acquire(blocking=False) else False
+
+    def _take_slot(self, account: Hashable, now: float) -> None:
+        """Take a slot for the account, under the lock; those that are ahead of it keep theirs. Raises `busy`."""
+        for other in [other for other, asked_at in self._refused.items() if now - asked_at > TURN_SECONDS]:
+            del self._refused[other]
+        ahead = list(self._refused).index(account) if account in self._refused else len(self._refused)
+        if len(self._accounts) + ahead >= self.at_once_max:
+            self._refused[account] = now
+            raise self._busy(self._if_others)
+        self._refused.pop(account, None)
+        self._accounts.add(account)
+
+
+def _leave_mark(mark: Lock) -> None:
+    """Delete the mark, unless it has expired: another process may have taken it since."""
+    with suppress(LockNotOwnedError):
+        mark.release()
