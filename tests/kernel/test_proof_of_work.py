@@ -96,6 +96,17 @@ def test_a_challenge_that_another_key_has_signed_is_refused() -> None:
     assert challenges.verify(solve(forged.to_dict()), BINDING) is None
 
 
+def test_a_challenge_of_an_earlier_version_has_no_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = altcha.create_challenge
+
+    def create_earlier(*args: Any, data: dict[str, Any], **options: Any) -> Any:
+        del data["points"]
+        return create(*args, data=data, **options)
+
+    monkeypatch.setattr(altcha, "create_challenge", create_earlier)
+    assert challenges.verify(solve(challenges.create(BINDING, 4, 3)), BINDING).points == 0  # type: ignore[union-attr]
+
+
 @given(some.text(max_size=300) | some.binary(max_size=300).map(lambda raw: base64.b64encode(raw).decode()))
 def test_other_text_is_no_solution(text: str) -> None:
     assert challenges.verify(text, BINDING) is None

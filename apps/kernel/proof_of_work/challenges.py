@@ -101,7 +101,7 @@ def _verify(payload: str, binding: str) -> Solution | None:
     if not hmac.compare_digest(str(bound.get("for")), digest_of(binding)):
         return None
     seconds = max(0.0, (_milliseconds() - int(bound["at"])) / 1_000)
-    return Solution(bytes.fromhex(parameters.nonce), seconds, int(bound["points"]))
+    return Solution(bytes.fromhex(parameters.nonce), seconds, int(bound.get("points", 0)))
 
 
 class Challenges(Collector):
