@@ -306,9 +306,10 @@ def _erase_orders(orders: Sequence[Order], buyers: dict[UUID, str]) -> None:
     for order in orders:
         order.email, order.name, order.account_id = order.erased_email, NAME, None
         order.buyer = buyers[order.reservation_id]
+        order.link_version += 1  # Links that were mailed, or opened in a browser, grant no access any more.
         if use := uses.get(order.pk):
             use.email, use.buyer = order.email, order.buyer
-    Order.objects.bulk_update(orders, ["email", "name", "account", "buyer"])
+    Order.objects.bulk_update(orders, ["email", "name", "account", "buyer", "link_version"])
     CodeUse.objects.bulk_update(uses.values(), ["email", "buyer"])
     Ticket.objects.filter(order__in=ids).update(holder=NAME)
     for order in orders:

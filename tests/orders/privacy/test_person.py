@@ -9,7 +9,7 @@ import pytest
 from django.core import mail
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
-from django.test import RequestFactory
+from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 
 from apps.accounts.models import SecurityEvent, User
@@ -481,6 +481,7 @@ def test_an_erased_order_is_not_given_to_the_account_that_its_browser_logs_in_to
     """Two people bought in one browser, so the erased order keeps the browser's key, and maybe its queue entry."""
     entry = join(concert, visitor_id="a-shared-browser")
     erased = buy(hold(concert, entry, seats=["hall-A-1"]), **PERSON)
+    link = access.order_link(erased.pk)
     again = join(concert, visitor_id="a-shared-browser")
     kept = buy(hold(concert, again, seats=["hall-A-2"]), email="friend@example.org")
     deliver_outbox()
@@ -493,6 +494,7 @@ def test_an_erased_order_is_not_given_to_the_account_that_its_browser_logs_in_to
     for one in (entry, again):
         with pytest.raises(problems.NotOwner):
             access.require_order_access(queue.Caller(entry_id=one.id), RequestFactory().get("/"), erased.pk)
+    assert Client().get(link).status_code == 401, "nor is the mailed link valid any more"
     user = User.objects.create_user("friend", "friend@example.org")
     assert attach_orders("a-shared-browser", user.pk) == 1
     erased.refresh_from_db()
