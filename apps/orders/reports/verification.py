@@ -55,11 +55,16 @@ def check_pdf(document: Mapping[str, Any], pdf: bytes) -> None:
         raise ReportMismatch("the PDF is not the one that belongs to this report")
 
 
-def check_against_proof(document: Mapping[str, Any], whole: Any) -> None:
-    """Compare the report with the figures that follow from the event's verified public proof. Raises ReportMismatch."""
+def check_against_proof(document: Mapping[str, Any], whole: Any) -> bool:
+    """Compare the report with the figures that follow from the event's verified public proof. Raises ReportMismatch.
+    Return whether all are compared: if the sale was opened again since, priority may have been given since then."""
     if whole.get("event") != document["event"]:
         raise ReportMismatch(f"the proof is of event {str(whole.get('event'))[:80]!r}")
-    found = queue.report_figures().figures_of_proof(whole, datetime.fromisoformat(document["as_of"]))
+    figures_of_line, as_of = queue.report_figures(), datetime.fromisoformat(document["as_of"])
+    found = figures_of_line.figures_of_proof(whole, as_of, document["proof"].get("numbers"))
+    is_sold_again = figures_of_line.is_sold_again(whole, as_of)
+    if is_sold_again:
+        found["priority"] = min(found["priority"], document["people"]["priority"])
     people, admission, acts = document["people"], document["admission"], document["acts"]["room"]
     pairs = {
         **{f"people.{name}": (people[name], found[name]) for name in ("joined", "lobby", "priority")},
@@ -69,6 +74,7 @@ def check_against_proof(document: Mapping[str, Any], whole: Any) -> None:
         **{f"proof.{name}": (document["proof"].get(name), value) for name, value in found["proof"].items()},
     }
     _require_equal(pairs)
+    return not is_sold_again
 
 
 def check_against_ledger(document: Mapping[str, Any], event: events.EventView) -> None:

@@ -11,10 +11,11 @@ from uuid import UUID
 from apps.events import facade as events
 from apps.kernel.checks import auditor
 from apps.kernel.db import sql
-from apps.queue import beacon_chains
+from apps.queue import beacon_chains, proofs
 from apps.queue.fairness import published, stored, verification
 from apps.queue.fairness.json_fields import Mismatch
-from apps.queue.models import QueueEntry
+from apps.queue.models import QueueEntry, RoomAct
+from apps.queue.room.event_change import ON_SALE_AGAIN
 from apps.queue.room_row import SYSTEM
 
 _PACKAGE = "apps.queue"
@@ -99,39 +100,71 @@ def verify_published(document: Any, fetch: verification.Fetch) -> dict[str, Any]
     return str(outcome) if isinstance(outcome, Mismatch) else published.merge_pages(document, pages)
 
 
-def figures_of_proof(document: Any, as_of: datetime) -> dict[str, Any]:
-    """Return those figures of a line that follow from its verified whole proof, up to `as_of`."""
+def is_sold_again(document: Any, as_of: datetime) -> bool:
+    """Return whether a whole proof shows that the sale was opened again after this moment."""
+    return any(
+        item["what"] == RoomAct.What.STATE and item["detail"].endswith(ON_SALE_AGAIN)
+        for item in document["acts"]["items"]
+        if datetime.fromisoformat(item["at"]) > as_of
+    )
+
+
+def was_sold_again(event_id: int, as_of: datetime) -> bool:
+    """Return whether the event's sale was opened again after this moment."""
+    acts = RoomAct.objects.filter(event=event_id, what=RoomAct.What.STATE, at__gt=as_of)
+    return acts.filter(detail__endswith=ON_SALE_AGAIN).exists()
+
+
+def figures_of_proof(document: Any, as_of: datetime, known: int) -> dict[str, Any]:
+    """Return those figures of a line that follow from its verified whole proof, up to `as_of`. `known` is how many
+    numbers there were: what came after them counts only if the sale was not opened again since."""
 
     def until(part: str) -> list[Any]:
         items = document[part]["items"][: document["room"][f"{part}_count"]]
         return [item for item in items if datetime.fromisoformat(item["at"]) <= as_of]
 
+    numbers = document["room"]["next_number"] - 1
+    if is_sold_again(document, as_of):
+        numbers = max(document["room"]["lobby_count"], min(numbers, known))
     admissions: Counter[str] = Counter()
     for item in until("admissions"):
         admissions[item["reason"]] += item["count"]
     acts = [item for item in until("acts") if item["by"] == "operator"]
     return {
-        "joined": document["room"]["next_number"] - 1,
+        "joined": numbers,
         "lobby": document["room"]["lobby_count"],
         "priority": len(document["marked"]["items"]),
         "admissions": dict(admissions),
         "performed": dict(Counter(item["what"] for item in acts if not item["refused"])),
         "refused": dict(Counter(item["what"] for item in acts if item["refused"])),
-        "proof": proof_values(document),
+        "proof": proof_values(document, numbers),
     }
 
 
-def proof_values(document: Any) -> dict[str, Any]:
-    """Return the values of a published proof that fix the order of the line."""
+def proof_values(document: Any, numbers: int | None = None) -> dict[str, Any]:
+    """Return the values of a published proof that fix the order of the line: of its first `numbers`, of all without."""
     draw = document["draw"] or {}
     beacon = json.loads(draw["statement"]).get("beacon") if draw else None
+    if numbers is None:
+        numbers = document["room"]["next_number"] - 1
     return {
-        "numbers": document["room"]["next_number"] - 1,
+        "numbers": numbers,
         "lobby": document["room"]["lobby_count"],
-        "chain_head": document["room"]["chain_head"],
+        "chain_head": _chain_head(document, numbers),
         **{
             name: draw.get(name)
             for name in ("commitment", "digest", "seed", "beacon_value", "beacon_signature", "is_operator_proof")
         },
         "beacon_network": beacon_chains.name_of_network(beacon),
     }
+
+
+def _chain_head(document: Any, numbers: int) -> str:
+    """Return the head of the chain after this number; the document is whole if it is not the last one."""
+    if numbers == document["room"]["next_number"] - 1:
+        return str(document["room"]["chain_head"])
+    page, chain = document["places"], b""
+    for number in range(document["room"]["lobby_count"] + 1, numbers + 1):
+        leaf = bytes.fromhex(page["leaves"][number - page["from"]])
+        chain = proofs.link(chain or proofs.genesis(document["event"]), number, leaf)
+    return chain.hex()

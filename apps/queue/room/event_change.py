@@ -12,6 +12,7 @@ from apps.queue.room_row import Room, lock_room, record_act, save_room
 from apps.queue.snapshot import room_snapshot
 
 _State = WaitingRoom.State
+ON_SALE_AGAIN = "on sale again"
 _TIMES = frozenset({"starts_at", "opens_at", "closes_at"})
 
 
@@ -40,10 +41,12 @@ class RoomChange:
                 moved = f"on-sale: {clock.iso(proposal.before['opens_at'])} → {clock.iso(proposal.after['opens_at'])}"
                 record_act(cursor, room.event_id, now, proposal.who, RoomAct.What.STATE, moved, proposal.why)
             # Judged by a time read under the lock: the room may have been drained while this waited for it.
-            if _reopens(room, proposal, now):
-                room.state = _State.OPEN
-                detail = f"{_State.DRAINED} → {_State.OPEN}: on sale again"
+            if _is_sold_again(proposal, now):
+                # Also of a room that stays as it is: the acts show that a report of the sale was published before.
+                state = _State.OPEN if _reopens(room, proposal, now) else room.state
+                detail = f"{room.state} → {state}: {ON_SALE_AGAIN}"
                 record_act(cursor, room.event_id, now, proposal.who, RoomAct.What.STATE, detail, proposal.why)
+                room.state = state
             save_room(cursor, room)
         room_snapshot.renew_after_commit(proposal.event.id)
 
@@ -52,6 +55,11 @@ def _reopens(room: WaitingRoom | Room, proposal: events.Proposal, now: datetime)
     """Return whether the room was drained because sales had ended, and the change puts the event on sale again."""
     if room.state != _State.DRAINED or (room.supply_available, room.supply_held) == (0, 0):
         return False
+    return _is_sold_again(proposal, now)
+
+
+def _is_sold_again(proposal: events.Proposal, now: datetime) -> bool:
+    """Return whether the sale had ended, and the change opens it again."""
     event, after = proposal.event, proposal.after
     state = events.selling_state(
         event.status,

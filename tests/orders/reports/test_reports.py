@@ -17,7 +17,8 @@ from pypdf import PdfReader
 
 from apps.accounts.models import User
 from apps.events import facade as events
-from apps.events.models import Event, OnSale
+from apps.events.models import Event, EventChange, OnSale
+from apps.events.revisions import service as revisions
 from apps.kernel import clock
 from apps.kernel.tokens import signatures
 from apps.orders.management.commands import verify_report
@@ -25,9 +26,9 @@ from apps.orders.models import ReportVersion
 from apps.orders.reports import publication
 from apps.orders.tasks import apply_retention
 from apps.queue import facade as queue
-from apps.queue.models import QueueEntry
+from apps.queue.models import QueueEntry, WaitingRoom
 from apps.reservations.models import Reservation
-from tests.support.factories import assert_audit_clean, hold, make_event
+from tests.support.factories import assert_audit_clean, hold, join, make_event
 from tests.support.orders.reported_sale import close_sale, make_finished_sale, publish, return_tickets
 from tests.support.queue.rooms import make_room
 from tests.support.races import in_another_connection, storm
@@ -444,6 +445,41 @@ def test_the_old_key_stays_published_after_a_change_of_the_secret(
     assert "Ledger: every figure" in verify(saved)
     assert publish(sold)["signed_by"] != json.loads(saved.read_text())["signed_by"]
     assert len(client.get("/.well-known/fairgate-report-keys.json").json()["keys"]) == 2
+
+
+@pytest.mark.parametrize("state", ["drained", "off"])
+def test_a_report_is_verified_after_its_sale_was_opened_again(
+    sold: events.EventView, tmp_path: Path, state: str
+) -> None:
+    """The numbers that it counts are still proved; others may join. Its false numbers are still detected."""
+    WaitingRoom.objects.update(state=state)
+    report = publish(sold)
+    saved, proof = tmp_path / "report.json", tmp_path / "line.json"
+    saved.write_text(json.dumps(report))
+    revisions.change_event(
+        sold.id,
+        EventChange.Kind.ON_SALE,
+        {"closes_at": clock.now() + timedelta(hours=1)},
+        who="boss",
+        why="a second night",
+    )
+    again = events.get_event("concert")
+    for _ in range(3):
+        join(again)
+    call_command("verify_queue", "concert", save=proof, verbosity=0)
+    output = verify(saved, "--proof", str(proof))
+    assert "figures of the line follow from it" in output
+    assert "later numbers and priority are left out" in output
+    assert "the ledger is not compared" in output
+    for path, value in (("people.joined", 12), ("proof.numbers", 12), ("proof.chain_head", "00" * 32)):
+        forged = copy.deepcopy(report)
+        nested(path, value)(forged)
+        saved.write_text(json.dumps(sign_again(forged)))
+        assert "was computed" in mismatch(saved, "--proof", str(proof))
+    later = publish(close_sale(again))
+    saved.write_text(json.dumps(later))
+    assert "Ledger: every figure" in verify(saved)
+    assert later["people"]["joined"] == report["people"]["joined"] + 3
 
 
 def test_the_fairness_page_leads_to_the_report_after_the_sale(client: Client, sold: events.EventView) -> None:
