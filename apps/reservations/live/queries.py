@@ -1,9 +1,10 @@
 """Queries of live updates to PostgreSQL and Redis. All of them block: call them in threads."""
 
 import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +23,8 @@ _relay_frames = sql.load("apps.reservations", "relay_frames")
 
 RELAY_SECONDS_MAX = 12.0
 """An older frame in PostgreSQL means that no relay runs: a relay rewrites each after ten seconds."""
-_SECTIONS_KEPT_MAX = 512
+SEATS_KEPT_MAX = 200_000
+"""Seats whose public ids a process keeps: some 40 MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +98,43 @@ def counts_document(free: Mapping[str, int]) -> bytes:
     return msgspec.json.encode({"sections": sections, "timestamp": clock.iso(clock.process_now())})
 
 
-@lru_cache(maxsize=_SECTIONS_KEPT_MAX)
-def _guids(section_id: int) -> dict[int, str]:
-    # A published plan does not change.
-    return events.seat_guids_of_section(section_id)
+class _PublicIds:
+    """The public ids of the seats of the sections that were read last. A published plan does not change."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sections: OrderedDict[int, dict[int, str]] = OrderedDict()
+        self._seat_count = 0
+
+    def of_section(self, section_id: int) -> dict[int, str]:
+        """Return the public ids by seat id."""
+        with self._lock:
+            if section_id in self._sections:
+                self._sections.move_to_end(section_id)
+                return self._sections[section_id]
+        found = events.seat_guids_of_section(section_id)
+        with self._lock:
+            if section_id not in self._sections:
+                self._sections[section_id] = found
+                self._seat_count += len(found)
+            while self._seat_count > SEATS_KEPT_MAX and len(self._sections) > 1:
+                _, oldest = self._sections.popitem(last=False)
+                self._seat_count -= len(oldest)
+        return found
+
+
+_public_ids = _PublicIds()
 
 
 def read_seats(section_ids: Collection[int]) -> dict[int, dict[str, str]]:
     """Return the status of each seat of these sections that is not free, by public id."""
     rows = SeatInventory.objects.filter(section_id__in=section_ids).exclude(status=SeatInventory.Status.AVAILABLE)
     found: dict[int, dict[str, str]] = {section_id: {} for section_id in section_ids}
+    guids: dict[int, dict[int, str]] = {}
     for section_id, seat_id, status in rows.values_list("section_id", "seat_id", "status"):
-        guid = _guids(section_id).get(seat_id)
+        if section_id not in guids:
+            guids[section_id] = _public_ids.of_section(section_id)
+        guid = guids[section_id].get(seat_id)
         if guid is not None:
             found[section_id][guid] = STATUS_NAMES[status]
     return found
