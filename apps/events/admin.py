@@ -1,7 +1,7 @@
 """Admin of the catalog: venues, plans from files, drafts and their publication. Published events are read-only."""
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from django import forms
 from django.contrib import admin, messages
@@ -150,7 +150,7 @@ class SeatingPlanAdmin(OrganizerScopedAdmin):
     def changeform_view(self, request: HttpRequest, object_id: str | None = None, *args: Any, **kwargs: Any) -> Any:
         """Read an uploaded plan before Django's view begins its transaction, which would be idle for seconds."""
         file = request.FILES.get("file") if object_id is None and self.has_add_permission(request) else None
-        with keeping_turn():
+        with keeping_turn(cast("int", request.user.pk)):
             if file is not None:
                 with suppress(PlanError):  # The form shows it.
                     read_plan(file)
@@ -399,7 +399,7 @@ class EventAdmin(EventPagesMixin, OrganizerScopedAdmin):
             return
         for event_id, (name, count) in drafts.items():
             try:
-                with reading_alone(count):
+                with reading_alone(cast("int", request.user.pk), count):
                     published = publish_event(event_id)
             except (EventRefused, problems.Busy) as error:
                 self.message_user(request, f"{name}: {error}", messages.ERROR)

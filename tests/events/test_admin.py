@@ -1,5 +1,7 @@
 """The organizer's admin calls the services and shows their error messages."""
 
+from collections.abc import Iterator
+
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
@@ -13,6 +15,7 @@ from apps.events.creation import create_event, store_plan
 from apps.events.models import Category, Event, Seat, SeatingPlan, Section, Venue
 from apps.events.plans import parse_plan, uploads
 from apps.kernel import admin_lists
+from apps.kernel.http import problems
 from tests.support.events.factories import block, encoded, make_event, plan, spec
 
 pytestmark = pytest.mark.django_db
@@ -23,6 +26,12 @@ def staff() -> Client:
     client = Client(headers={"Sec-Fetch-Site": "same-origin"})
     client.force_login(User.objects.create_superuser("organizer", "o@example.com", "secret"))
     return client
+
+
+@pytest.fixture(autouse=True)
+def _turns() -> Iterator[None]:
+    yield
+    uploads.turns.forget()
 
 
 def _upload(staff: Client, data: bytes) -> object:
@@ -55,7 +64,7 @@ def test_one_large_plan_is_read_at_a_time_and_before_the_transaction(
     monkeypatch.setattr(
         uploads, "parse_plan", lambda *of: depths.append(len(connection.atomic_blocks)) or parse_plan(*of)
     )
-    with uploads._reading:
+    with uploads.turns.take(-1):
         assert _upload(staff, encoded(plan([block("Stalls", 2, 5)]))).status_code == 302, "a small plan is read at once"
         monkeypatch.setattr(uploads, "LARGE_BYTES", 100)
         depths.clear()
@@ -71,22 +80,33 @@ def test_a_plan_of_a_second_of_processor_time_waits_for_its_turn_although_its_fi
     lines = [f"S,{seat // 100:x},{seat % 100},C" for seat in range(24_000)]
     data = "\n".join(("section,row,seat,category", *lines)).encode()
     assert len(data) < 240_000
-    with uploads._reading:
+    with uploads.turns.take(-1):
         response = _upload(staff, data)
     assert "another large seating plan is being read at the moment; send the form again" in response.content.decode()
     assert SeatingPlan.objects.count() == 0
 
 
+def test_an_account_that_was_refused_comes_before_one_that_sends_plans_all_the_time(staff: Client) -> None:
+    data = "\n".join(["section,row,seat,category", *(f"S,{seat // 100:x},{seat % 100},C" for seat in range(4_000))])
+    with uploads.turns.take(-1):
+        assert _upload(staff, data.encode()).status_code == 200
+    with pytest.raises(problems.Busy), uploads.turns.take(-1):
+        pass
+    assert _upload(staff, data.encode()).status_code == 302
+    with uploads.turns.take(-1):
+        pass
+
+
 def test_a_large_plan_keeps_its_turn_until_it_is_stored(staff: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[bool] = []
-    monkeypatch.setattr(admin, "store_plan", lambda *of: kept.append(uploads._reading.locked()) or store_plan(*of))
+    monkeypatch.setattr(admin, "store_plan", lambda *of: kept.append(bool(uploads.turns._accounts)) or store_plan(*of))
     assert _upload(staff, encoded(plan())).status_code == 302
     monkeypatch.setattr(uploads, "LARGE_BYTES", 100)
     assert _upload(staff, b"no plan" * 100).status_code == 200
-    assert not uploads._reading.locked()
+    assert not uploads.turns._accounts
     assert _upload(staff, encoded(plan([block("Stalls", 2, 5)]))).status_code == 302
     assert kept == [False, True]
-    assert not uploads._reading.locked()
+    assert not uploads.turns._accounts
 
 
 def test_a_file_over_the_limit_is_refused_in_the_form(staff: Client, settings) -> None:

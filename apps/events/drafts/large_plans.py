@@ -25,7 +25,7 @@ def alone_if_large(view: View) -> View:
     def wrapped(request: Any, event_id: Any, *args: Any, **kwargs: Any) -> Any:
         draft = _find_draft(event_id)
         may_see = draft is not None and any(is_permitted(request.user, permission, draft) for permission in MAY_SEE)
-        with reading_alone(_count_seats(draft) if may_see else 0):
+        with reading_alone(request.user.pk, _count_seats(draft) if may_see else 0):
             return view(request, event_id, *args, **kwargs)
 
     return cast("View", wrapped)

@@ -307,7 +307,7 @@ class NewEventForm(forms.Form):
         plan, stored = self.parsed, data.get("plan")
         if plan is None and stored is not None:
             try:
-                with reading_alone(stored.seat_count):
+                with reading_alone(self.user.pk, stored.seat_count):
                     plan = from_layout(stored.layout)
             except problems.Busy as busy:
                 self.add_error("plan", str(busy))

@@ -1,5 +1,7 @@
 """The admin page that creates an event: one form, then the prices of its plan, or the checklist if all are known."""
 
+from typing import cast
+
 from django.contrib import messages
 from django.contrib.admin import AdminSite
 from django.http import HttpRequest, HttpResponse
@@ -13,9 +15,13 @@ from apps.events.publication import EventRefused
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-@keeping_turn()
 def new_event_page(request: HttpRequest, site: AdminSite) -> HttpResponse:
     """Show the form, or create the draft. The caller has checked the right to add events."""
+    with keeping_turn(cast("int", request.user.pk)):
+        return _answer(request, site)
+
+
+def _answer(request: HttpRequest, site: AdminSite) -> HttpResponse:
     form = NewEventForm(request.user, request.POST, request.FILES) if request.method == "POST" else None
     if form is not None and form.is_valid():
         try:

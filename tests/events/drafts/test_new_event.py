@@ -58,12 +58,12 @@ def test_the_event_its_venue_plan_and_on_sale_are_created_at_once(staff: Client)
 def test_a_large_plan_keeps_its_turn_until_the_event_is_created(staff: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[bool] = []
     monkeypatch.setattr(
-        new_event_page, "create_draft", lambda *of: kept.append(uploads._reading.locked()) or create_draft(*of)
+        new_event_page, "create_draft", lambda *of: kept.append(bool(uploads.turns._accounts)) or create_draft(*of)
     )
     monkeypatch.setattr(uploads, "LARGE_BYTES", 100)
     assert staff.post(ADD, fields(plan_file=upload("Stalls"))).status_code == 302
     assert kept == [True]
-    assert not uploads._reading.locked()
+    assert not uploads.turns._accounts
 
 
 def test_the_texts_of_the_event_are_optional_folded_and_limited_as_on_its_own_form(staff: Client) -> None:

@@ -47,7 +47,7 @@ def test_pages_with_a_large_plan_are_made_one_at_a_time(staff: Client, monkeypat
     change = reverse("admin:events_event_change", args=[event.pk])
     pages = [change, change.replace(str(event.pk), f"%20{event.pk}")]
     pages += [url(event, page) for page in ("preview", "preview_map", "preview_plan", "publish", "prices")]
-    with uploads.reading_alone(uploads.LARGE_SEATS + 1):
+    with uploads.reading_alone(-1, uploads.LARGE_SEATS + 1):
         assert [staff.get(page).status_code for page in pages] == [200] * len(pages), "its plan is small"
         monkeypatch.setattr(uploads, "LARGE_SEATS", event.plan.seat_count - 1)
         assert [staff.get(page).status_code for page in pages] == [503] * len(pages)
