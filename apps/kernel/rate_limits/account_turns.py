@@ -1,7 +1,8 @@
 """Turns of accounts for heavy work of the site: few at once in a process, and one of an account at a time in all.
 
-Work that finds no free slot is refused, since a request that waits occupies a thread. An account that was refused comes
-before those that ask after it.
+Work that finds no free slot is refused, since a request that waits occupies a thread. A slot that becomes free is kept
+for some seconds for an account that was refused. An account that lets its turn pass gets none for a minute, so that one
+that only asks keeps no other from working.
 """
 
 import threading
@@ -16,8 +17,10 @@ from redis.lock import Lock
 
 from apps.kernel import redis
 
-TURN_SECONDS = 20.0
-"""How long an account that was refused comes before those that asked after it."""
+TURN_SECONDS = 5.0
+"""How long a free slot is kept for an account that was refused before."""
+PASSED_SECONDS = 60.0
+"""How long an account that has let its turn pass gets no other one."""
 _KEY_SECONDS = 60
 """How long the mark of an account is kept in Redis after its process has ended."""
 
@@ -41,6 +44,9 @@ class AccountTurns:
         """The accounts for which this process works."""
         self._refused: dict[Hashable, float] = {}
         """The accounts that were refused for lack of a slot, in order, and when they last asked."""
+        self._passed: dict[Hashable, float] = {}
+        """The accounts that have let a turn pass, and when that was seen."""
+        self._freed_at = 0.0
 
     @contextmanager
     def take(self, account: Hashable) -> Iterator[None]:
@@ -60,6 +66,7 @@ class AccountTurns:
         finally:
             with self._lock:
                 self._accounts.discard(account)
+                self._freed_at = time.monotonic()
             if mark is not None:
                 redis.attempt(lambda _: _leave_mark(mark))
 
@@ -70,11 +77,16 @@ class AccountTurns:
 
     def _take_slot(self, account: Hashable, now: float) -> None:
         """Take a slot for the account, under the lock; those that are ahead of it keep theirs. Raises `busy`."""
-        for other in [other for other, asked_at in self._refused.items() if now - asked_at > TURN_SECONDS]:
-            del self._refused[other]
+        if len(self._accounts) < self.at_once_max:
+            for other, asked_at in list(self._refused.items()):
+                if now > max(asked_at, self._freed_at) + TURN_SECONDS:
+                    del self._refused[other]
+                    self._passed[other] = now
+        self._passed = {other: at for other, at in self._passed.items() if now - at <= PASSED_SECONDS}
         ahead = list(self._refused).index(account) if account in self._refused else len(self._refused)
         if len(self._accounts) + ahead >= self.at_once_max:
-            self._refused[account] = now
+            if account not in self._passed:
+                self._refused[account] = now
             raise self._busy(self._if_others)
         self._refused.pop(account, None)
         self._accounts.add(account)
