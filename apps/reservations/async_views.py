@@ -98,7 +98,8 @@ async def hold(request: Request, slug: str) -> Reply:
     try:
         outcome = await holds.submit(hold_request)
     finally:
-        queue.observe_hold(time.monotonic() - started_at, client_address.address_from_scope(request.scope))
+        address = client_address.address_from_scope(request.scope)
+        queue.observe_hold(time.monotonic() - started_at, event.id, address)
     if isinstance(outcome, Refused):
         if outcome.is_final:
             _forget(event.id, entry.id, key)

@@ -197,7 +197,7 @@ def hold_one(
         outcome = holds.submit_sync(request, HOLD_TIMEOUT_MS)
     finally:
         # Whatever the outcome: slow refusals and failures count as slow holds.
-        queue.observe_hold(time.monotonic() - begun, address)
+        queue.observe_hold(time.monotonic() - begun, event.id, address)
     if isinstance(outcome, Refused):
         if outcome.is_final:
             gate.forget_request(event.id, entry.id, idempotency_key)

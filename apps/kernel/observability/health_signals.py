@@ -7,6 +7,7 @@ measurements. The row of a process that measures nothing grows old, and old rows
 """
 
 import atexit
+import heapq
 import logging
 import math
 import os
@@ -34,6 +35,8 @@ INTERVAL_SECONDS = 1.0
 WINDOW_SECONDS = 10.0
 WINDOW_MAX = 2_048
 """Measurements of one signal that a process keeps. Beyond about 200 a second, its window covers less time."""
+SUBJECTS_MAX = 100
+"""Subjects of one signal that a process reports."""
 NAME_MAX = 40
 CONNECT_MS = 1_000
 LOCK_MS = 500
@@ -135,8 +138,7 @@ class Reporter:
         """
         # Cleared before the windows are read: later observations set it again.
         self._news.clear()
-        taken = [signal.take() for signal in list(self._signals.values())]
-        measured = [measurement for measurement in taken if measurement is not None]
+        measured = [measurement for signal in list(self._signals.values()) for measurement in signal.take()]
         if not measured:
             return 0
         try:
@@ -231,37 +233,47 @@ class HealthSignal:
     def forget(self) -> None:
         """Drop all measurements."""
         self._lock = threading.Lock()
-        self._window: deque[tuple[float, float, str]] = deque(maxlen=WINDOW_MAX)
+        self._window: deque[tuple[float, float, str, str]] = deque(maxlen=WINDOW_MAX)
         self._has_news = False
 
-    def observe(self, value: float, source: str = "") -> None:
-        """Add a measurement. The measurements of one source, unless it is empty, count as one: their median. For any
-        thread; costs a microsecond at most and never raises."""
+    def observe(self, value: float, source: str = "", subject: str = "") -> None:
+        """Add a measurement. Each subject, for example an event, has a statistic of its own (`name_of`). The
+        measurements of one source, unless it is empty, count as one: their median. For any thread; costs a microsecond
+        at most and never raises."""
         with self._lock:
-            self._window.append((time.monotonic(), value, source))
+            self._window.append((time.monotonic(), value, source, subject))
             self._has_news = True
         self._reporter.note()
 
-    def take(self) -> tuple[str, float, int] | None:
-        """Return the name, the statistic and the number of measurements; None if there is no new measurement."""
+    def name_of(self, subject: str) -> str:
+        """Return the name under which the statistic of this subject is reported."""
+        return f"{self.name} {subject}" if subject else self.name
+
+    def take(self) -> list[tuple[str, float, int]]:
+        """Return the name, the statistic and the number of measurements of each subject, of the SUBJECTS_MAX with the
+        most measurements; nothing if there is no new measurement."""
         with self._lock:
             if not self._has_news:
-                return None
+                return []
             self._has_news = False
             window = list(self._window)  # Only the copy is made under the lock, since requests wait for it.
         begun = time.monotonic() - self._window_seconds
-        values = _one_per_source((value, source) for at, value, source in window if at >= begun)
+        of_subjects: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
+        for at, value, source, subject in window:
+            if at >= begun and math.isfinite(value):
+                of_subjects[subject].append((value, source))
+        most = heapq.nlargest(SUBJECTS_MAX, of_subjects.items(), key=lambda one: len(one[1]))
+        values = [(self.name_of(subject), _one_per_source(found)) for subject, found in most]
         # Always a float: all signals share one array, and PostgreSQL accepts no mixed array.
-        return (self.name, float(self._statistic(values)), len(values)) if values else None
+        return [(name, float(self._statistic(found)), len(found)) for name, found in values]
 
 
 def _one_per_source(measurements: Iterable[tuple[float, str]]) -> list[float]:
-    """Return the values without a source, and the median of each source, without values that are not finite."""
+    """Return the values without a source, and the median of each source."""
     values: list[float] = []
     of_sources: defaultdict[str, list[float]] = defaultdict(list)
     for value, source in measurements:
-        if math.isfinite(value):
-            (of_sources[source] if source else values).append(value)
+        (of_sources[source] if source else values).append(value)
     return values + [median(found) for found in of_sources.values()]
 
 

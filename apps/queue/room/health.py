@@ -3,8 +3,8 @@
 Two are measured by apps above this one and reported through the kernel; two are read from PostgreSQL on demand.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from django.apps import AppConfig
@@ -35,11 +35,11 @@ payment_faults = health_signals.HealthSignal("payment_faults", health_signals.me
 """1 for a charge without a usable response of the provider, 0 otherwise. A decline is a response."""
 
 
-def observe_hold(seconds: float, address: str) -> None:
-    """Measure a hold of a client with this address. The holds of a network count once, and the network with the worst
-    ones does not count: otherwise one client, whose many holds of the same seats wait for each other, lowers the rate
-    of all rooms."""
-    hold_seconds.observe(seconds, wide_network_of(rate_limits.subject(address)))
+def observe_hold(seconds: float, event_id: int, address: str) -> None:
+    """Measure a hold of a client with this address. Holds count for the room of their event only, those of a network
+    once, and the network with the worst ones does not count: otherwise one client, whose many holds of the same seats
+    wait for each other, lowers the rate of all rooms."""
+    hold_seconds.observe(seconds, wide_network_of(rate_limits.subject(address)), str(event_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,15 @@ class Health:
     """The current measurements; None: not measured recently."""
 
     hold_seconds: float | None = None
+    """Of the event whose room is assessed."""
     payment_fault_share: float | None = None
     worker_lag_seconds: float | None = None
     lock_waits: int | None = None
+    holds_of_events: Mapping[int, float] = field(default_factory=dict)
+
+    def of_event(self, event_id: int) -> "Health":
+        """Return the health as it counts for this event's room."""
+        return replace(self, hold_seconds=self.holds_of_events.get(event_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +98,14 @@ def read(limits: Limits) -> Health:
         reported = health_signals.latest(
             max_age_seconds=limits.signal_age_seconds_max, count_min=limits.measurements_min
         )
-        holds, faults = reported.get(hold_seconds.name), reported.get(payment_faults.name)
+        faults, prefix = reported.get(payment_faults.name), f"{hold_seconds.name} "
+        holds = {
+            int(name.removeprefix(prefix)): reading.value
+            for name, reading in reported.items()
+            if name.startswith(prefix)
+        }
         return Health(
-            hold_seconds=holds.value if holds else None,
+            holds_of_events=holds,
             payment_fault_share=faults.value if faults else None,
             # Not of webhooks, whose endpoint may be down, nor of the refunds of a canceled event.
             worker_lag_seconds=outbox.oldest_due_seconds([TopicGroup.SALES], only_lists=True) or 0.0,

@@ -9,7 +9,7 @@ decided on a row read before the lock would overwrite an operator's new rate.
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -177,9 +177,10 @@ class RateController:
         self._due_at = time.monotonic() + settings.PACE_STEP_SECONDS
         try:
             limits = health.limits()
-            verdict = health.assess_health(health.read(limits), limits)
+            found = health.read(limits)
             # Without a complaint only a reduced rate changes.
-            rooms = _rooms_to_adjust(only_reduced=not verdict.complaints)
+            slowest = replace(found, hold_seconds=max(found.holds_of_events.values(), default=None))
+            rooms = _rooms_to_adjust(only_reduced=not health.assess_health(slowest, limits).complaints)
         except DatabaseError as error:
             self._repeated_errors.record_failure("the rates stay as they are", error)
             return 0
@@ -191,7 +192,7 @@ class RateController:
                 break
             before_each()
             try:
-                changed += step_rate(event_id, epoch, verdict)
+                changed += step_rate(event_id, epoch, health.assess_health(found.of_event(event_id), limits))
             except DatabaseError as error:
                 # A lock timeout in one room must not keep the other rooms from their step.
                 self._repeated_errors.record_failure(f"event {event_id} keeps its rate in this step", error)

@@ -90,6 +90,18 @@ def test_the_measurements_of_one_source_count_as_their_median(reporter: Reporter
     assert rows() == [("slow", 2.0, 3)]
 
 
+def test_each_subject_has_a_statistic_and_the_most_measured_ones_are_reported(
+    reporter: Reporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health_signals, "SUBJECTS_MAX", 2)
+    slow = declare_signal("slow", mean, reporter=reporter)
+    for subject, found in (("7", (1, 3)), ("8", (9,)), ("9", (4, 5))):
+        for value in found:
+            slow.observe(value, subject=subject)
+    assert reporter.report() == 2
+    assert rows() == [("slow 7", 2.0, 2), ("slow 9", 4.5, 2)]
+
+
 def test_integers_and_fractions_are_reported_together(reporter: Reporter) -> None:
     whole = declare_signal("holds", percentile_95, reporter=reporter)
     broken = declare_signal("faults", mean, reporter=reporter)
@@ -119,21 +131,21 @@ def test_measurements_older_than_the_window_do_not_count(reporter: Reporter, mon
     signal.observe(100)
     monkeypatch.setattr(health_signals.time, "monotonic", lambda: monotonic() + 11)
     signal.observe(2)
-    assert signal.take() == ("slow", 2, 1)
+    assert signal.take() == [("slow", 2, 1)]
 
 
 def test_a_window_is_bounded_and_keeps_the_latest(reporter: Reporter) -> None:
     signal = declare_signal("slow", mean, reporter=reporter)
     for value in [1.0] * 10 + [5.0] * health_signals.WINDOW_MAX:
         signal.observe(value)
-    assert signal.take() == ("slow", 5.0, health_signals.WINDOW_MAX)
+    assert signal.take() == [("slow", 5.0, health_signals.WINDOW_MAX)]
 
 
 def test_values_that_are_not_finite_are_ignored(reporter: Reporter) -> None:
     signal = declare_signal("slow", mean, reporter=reporter)
     for value in (float("nan"), float("inf"), 4.0):
         signal.observe(value)
-    assert signal.take() == ("slow", 4.0, 1)
+    assert signal.take() == [("slow", 4.0, 1)]
 
 
 @pytest.mark.parametrize("name", ["", "x" * (health_signals.NAME_MAX + 1)])

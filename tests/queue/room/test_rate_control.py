@@ -380,7 +380,7 @@ def test_slow_holds_lower_the_rate_and_fast_ones_let_it_recover(
     join_waiting_entries(event, 2)
     try:
         for _ in range(5):
-            health.hold_seconds.observe(3)
+            health.observe_hold(3, event.id, "")
         health_signals.report()
         pair[0].run_once()
         pair[1].run_once()
@@ -391,7 +391,7 @@ def test_slow_holds_lower_the_rate_and_fast_ones_let_it_recover(
         assert room().rate_now == 5, "it is at the floor"
         health.hold_seconds.forget()
         for _ in range(5):
-            health.hold_seconds.observe(0.01)
+            health.observe_hold(0.01, event.id, "")
         health_signals.report()
         for _ in range(30):
             pair[0].run_once()
@@ -403,15 +403,28 @@ def test_slow_holds_lower_the_rate_and_fast_ones_let_it_recover(
     assert_audit_clean()
 
 
+@database
+@pytest.mark.usefixtures("_each_round_a_step")
+def test_slow_holds_lower_the_rate_of_their_events_room_only() -> None:
+    """A client's holds of the same seats wait for each other, which is no sign of load for other events."""
+    slow, fine = make_room("slow", rate=50), make_room("fine", venue="B", rate=50)
+    for each in (slow, fine):
+        open_now(each)
+        join_waiting_entries(each, 1)
+    signal_row(f"hold_seconds {slow.id}", 9)
+    signal_row(f"hold_seconds {fine.id}", 0.1)
+    assert RateController().run_if_due(EPOCH) == 1
+    assert RateChange.objects.get().event_id == slow.id
+
+
 @pytest.mark.parametrize(("networks", "seconds"), [(1, 0.02), (3, 3.0)])
 def test_one_clients_slow_holds_are_no_sign_of_load(networks: int, seconds: float) -> None:
-    """Its holds of the same seats wait for each other."""
     try:
         for number in range(120):
-            health.observe_hold(3.0, f"198.51.{number % networks}.{number % 7}")
+            health.observe_hold(3.0, 7, f"198.51.{number % networks}.{number % 7}")
         for number in range(10):
-            health.observe_hold(0.02, f"203.0.{number}.1")
-        assert health.hold_seconds.take() == ("hold_seconds", seconds, 10 + networks)
+            health.observe_hold(0.02, 7, f"203.0.{number}.1")
+        assert health.hold_seconds.take() == [("hold_seconds 7", seconds, 10 + networks)]
     finally:
         health.hold_seconds.forget()
 
@@ -419,8 +432,8 @@ def test_one_clients_slow_holds_are_no_sign_of_load(networks: int, seconds: floa
 @pytest.mark.usefixtures("_each_round_a_step")
 def test_few_or_old_measurements_are_ignored(event: EventView) -> None:
     join_waiting_entries(event, 1)
-    signal_row("hold_seconds", 9, process="few", count=4)
-    signal_row("hold_seconds", 9, process="gone", age_seconds=3_600)
+    signal_row(f"hold_seconds {event.id}", 9, process="few", count=4)
+    signal_row(f"hold_seconds {event.id}", 9, process="gone", age_seconds=3_600)
     assert RateController().run_if_due(EPOCH) == 0
     signal_row("payment_faults", 0.5, count=5)
     assert RateController().run_if_due(EPOCH) == 1
@@ -436,7 +449,7 @@ def test_unused_rooms_are_not_changed() -> None:
         open_now(each)
     join(used)
     WaitingRoom.objects.filter(event_id=lowered.id).update(rate_now=20)
-    signal_row("hold_seconds", 9)
+    signal_row("payment_faults", 0.5)
     seen: list[str] = []
     assert RateController().run_if_due(EPOCH, before_each=lambda: seen.append("spoke")) == 2
     assert len(seen) == 2
@@ -447,7 +460,7 @@ def test_a_step_runs_when_it_is_due_and_not_before(event: EventView, settings: A
     settings.PACE_STEP_SECONDS = 3_600.0
     settings.PACE_SIGNAL_AGE_SECONDS_MAX = 600.0
     join_waiting_entries(event, 1)
-    signal_row("hold_seconds", 9)
+    signal_row(f"hold_seconds {event.id}", 9)
     pacer = RateController()
     assert pacer.run_if_due(EPOCH) == 1
     let_time_pass(7_200)
@@ -479,7 +492,7 @@ def test_one_rooms_lock_delays_no_other_rooms_step(
         open_now(each)
         join_waiting_entries(each, 1)
     monkeypatch.setattr(rate_control, "LOCK_MS", 1)
-    signal_row("hold_seconds", 9)
+    signal_row("payment_faults", 0.5)
     with second_connection.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("UPDATE queue_waitingroom SET message = 'x' WHERE event_id = %s", [stuck.id])
