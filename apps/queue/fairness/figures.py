@@ -1,11 +1,12 @@
 """The figures of a line for the report after the sale, counted in short reads, and the state of its proof."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from apps.events import facade as events
@@ -19,6 +20,7 @@ from apps.queue.room.event_change import ON_SALE_AGAIN
 from apps.queue.room_row import SYSTEM
 
 _PACKAGE = "apps.queue"
+_REOPENING = re.compile(rf": {ON_SALE_AGAIN}, after (\d+) numbers, (\d+) with priority, chain ([0-9a-f]*)$")
 _entries = sql.load(_PACKAGE, "report_entries")
 _admissions = sql.load(_PACKAGE, "report_admissions")
 _acts = sql.load(_PACKAGE, "report_acts")
@@ -100,32 +102,46 @@ def verify_published(document: Any, fetch: verification.Fetch) -> dict[str, Any]
     return str(outcome) if isinstance(outcome, Mismatch) else published.merge_pages(document, pages)
 
 
-def is_sold_again(document: Any, as_of: datetime) -> bool:
-    """Return whether a whole proof shows that the sale was opened again after this moment."""
-    return any(
-        item["what"] == RoomAct.What.STATE and item["detail"].endswith(ON_SALE_AGAIN)
-        for item in document["acts"]["items"]
-        if datetime.fromisoformat(item["at"]) > as_of
-    )
+class Reopening(NamedTuple):
+    """The state of a line when its sale was opened again."""
+
+    numbers: int
+    priority: int
+    chain_head: str
+
+
+def find_reopening(document: Any, as_of: datetime) -> Reopening | None:
+    """Return the state when the sale was first opened again after this moment, as a whole proof shows it; None if it
+    was not."""
+    for item in document["acts"]["items"]:
+        is_later = datetime.fromisoformat(item["at"]) > as_of and item["what"] == RoomAct.What.STATE
+        if is_later and (found := _REOPENING.search(item["detail"])):
+            return Reopening(int(found[1]), int(found[2]), found[3])
+    return None
 
 
 def was_sold_again(event_id: int, as_of: datetime) -> bool:
     """Return whether the event's sale was opened again after this moment."""
     acts = RoomAct.objects.filter(event=event_id, what=RoomAct.What.STATE, at__gt=as_of)
-    return acts.filter(detail__endswith=ON_SALE_AGAIN).exists()
+    return acts.filter(detail__contains=f": {ON_SALE_AGAIN}, after ").exists()
 
 
-def figures_of_proof(document: Any, as_of: datetime, known: int) -> dict[str, Any]:
-    """Return those figures of a line that follow from its verified whole proof, up to `as_of`. `known` is how many
-    numbers there were: what came after them counts only if the sale was not opened again since."""
+def figures_of_proof(document: Any, as_of: datetime) -> dict[str, Any]:
+    """Return those figures of a line that follow from its verified whole proof, up to `as_of`. If the sale was opened
+    again since, numbers and priority are those of that moment: in between, the line did not change. Raises ValueError
+    if the proof contradicts itself about it."""
 
     def until(part: str) -> list[Any]:
         items = document[part]["items"][: document["room"][f"{part}_count"]]
         return [item for item in items if datetime.fromisoformat(item["at"]) <= as_of]
 
-    numbers = document["room"]["next_number"] - 1
-    if is_sold_again(document, as_of):
-        numbers = max(document["room"]["lobby_count"], min(numbers, known))
+    numbers, priority = document["room"]["next_number"] - 1, len(document["marked"]["items"])
+    if (reopening := find_reopening(document, as_of)) is not None:
+        if not document["room"]["lobby_count"] <= reopening.numbers <= numbers or reopening.priority > priority:
+            raise ValueError("the sale was opened again with more numbers or priority than there are")
+        if _chain_head(document, reopening.numbers) != reopening.chain_head:
+            raise ValueError("the sale was opened again with another chain than that of its numbers")
+        numbers, priority = reopening.numbers, reopening.priority
     admissions: Counter[str] = Counter()
     for item in until("admissions"):
         admissions[item["reason"]] += item["count"]
@@ -133,7 +149,7 @@ def figures_of_proof(document: Any, as_of: datetime, known: int) -> dict[str, An
     return {
         "joined": numbers,
         "lobby": document["room"]["lobby_count"],
-        "priority": len(document["marked"]["items"]),
+        "priority": priority,
         "admissions": dict(admissions),
         "performed": dict(Counter(item["what"] for item in acts if not item["refused"])),
         "refused": dict(Counter(item["what"] for item in acts if item["refused"])),

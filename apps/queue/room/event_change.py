@@ -42,9 +42,11 @@ class RoomChange:
                 record_act(cursor, room.event_id, now, proposal.who, RoomAct.What.STATE, moved, proposal.why)
             # Judged by a time read under the lock: the room may have been drained while this waited for it.
             if _is_sold_again(proposal, now):
-                # Also of a room that stays as it is: the acts show that a report of the sale was published before.
+                # Also of a room that stays as it is: a report that was published before is compared with this state.
                 state = _State.OPEN if _reopens(room, proposal, now) else room.state
-                detail = f"{room.state} → {state}: {ON_SALE_AGAIN}"
+                marked = QueueEntry.objects.filter(event_id=room.event_id, number__isnull=False).exclude(marked="")
+                sold = f"{room.next_number - 1} numbers, {marked.count()} with priority, chain {room.chain_head.hex()}"
+                detail = f"{room.state} → {state}: {ON_SALE_AGAIN}, after {sold}"
                 record_act(cursor, room.event_id, now, proposal.who, RoomAct.What.STATE, detail, proposal.why)
                 room.state = state
             save_room(cursor, room)

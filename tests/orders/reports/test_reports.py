@@ -469,13 +469,22 @@ def test_a_report_is_verified_after_its_sale_was_opened_again(
     call_command("verify_queue", "concert", save=proof, verbosity=0)
     output = verify(saved, "--proof", str(proof))
     assert "figures of the line follow from it" in output
-    assert "later numbers and priority are left out" in output
-    assert "the ledger is not compared" in output
-    for path, value in (("people.joined", 12), ("proof.numbers", 12), ("proof.chain_head", "00" * 32)):
+    assert "every figure that is left since the sale was opened again matches" in output
+    changes = [
+        ("people.joined", 12), ("people.priority", 1), ("proof.numbers", 12), ("proof.chain_head", "00" * 32),
+        ("holds.expired.tickets", 0), ("shares.tickets", 20),
+    ]  # fmt: skip
+    for path, value in changes:
         forged = copy.deepcopy(report)
         nested(path, value)(forged)
         saved.write_text(json.dumps(sign_again(forged)))
         assert "was computed" in mismatch(saved, "--proof", str(proof))
+    whole = json.loads(proof.read_text())
+    (act,) = [act for act in whole["acts"]["items"] if "on sale again" in act["detail"]]
+    act["detail"] = act["detail"].replace("after 13 numbers", "after 12 numbers")
+    proof.write_text(json.dumps(whole))
+    saved.write_text(json.dumps(report))
+    assert "with another chain" in mismatch(saved, "--proof", str(proof))
     later = publish(close_sale(again))
     saved.write_text(json.dumps(later))
     assert "Ledger: every figure" in verify(saved)
