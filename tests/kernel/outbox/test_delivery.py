@@ -3,6 +3,7 @@ done."""
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from django.db import DatabaseError, OperationalError, close_old_connections, tr
 from apps.kernel import clock
 from apps.kernel.outbox import delivery as delivery_module
 from apps.kernel.outbox import facade as outbox
+from apps.kernel.outbox import tasks
 from apps.kernel.outbox.delivery import Delivery
 from apps.kernel.outbox.facade import Message
 from apps.kernel.outbox.models import OutboxMessage
@@ -88,6 +90,25 @@ def test_a_stuck_message_delays_no_other(deliveries: Deliveries, make_delivery: 
     deliveries.go_on.set()
     assert delivery.wait(SECONDS_MAX)
     assert left() == []
+
+
+def test_a_process_that_waits_for_a_stuck_message_delivers_new_ones_without_a_wake_up(
+    deliveries: Deliveries, make_delivery: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wake-up of the new one waits for a process of the worker."""
+    delivery = make_delivery(2)
+    monkeypatch.setattr(delivery_module, "get_delivery", lambda: delivery)
+    monkeypatch.setattr(tasks, "PATIENCE_SECONDS", float(SECONDS_MAX))
+    monkeypatch.setattr(tasks, "AGAIN_SECONDS", 0.05)
+    publish(("stuck", 1))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(tasks.deliver)
+        assert deliveries.is_stuck.wait(SECONDS_MAX)
+        publish(("later", 2))
+        deliveries.wait_for(1)
+        deliveries.go_on.set()
+        assert waiting.result(SECONDS_MAX)
+    assert deliveries.ended == [("later", 2), ("stuck", 1)]
 
 
 def test_control_with_one_deliverer_all_messages_wait_for_the_stuck_one(
