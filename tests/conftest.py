@@ -244,8 +244,9 @@ def _clear_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clear and disable caches, so that a poll shows what is committed. Tests of the caches enable them again with
     `tests.support.queue.snapshots.keep_caches_fresh`."""
     import ticketing.fastpath_routes  # noqa: F401 - Loads every module that has a cache.
-    from apps.kernel import duty_cycle, rate_limits, redis
+    from apps.kernel import rate_limits, redis
     from apps.kernel.fastpath import cache
+    from apps.kernel.heavy_work import duty_cycle
     from apps.kernel.outbox import delivery
     from apps.queue.room import health
     from apps.queue.snapshot import exceptions, room_snapshot

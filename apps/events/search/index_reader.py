@@ -8,7 +8,7 @@ import time
 from django.db import connection
 
 from apps.events.search.memory import index
-from apps.kernel import duty_cycle
+from apps.kernel.heavy_work import duty_cycle
 from apps.kernel.observability.repeated_errors import RepeatedErrors
 
 _errors = RepeatedErrors(logging.getLogger(__name__))

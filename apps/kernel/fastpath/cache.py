@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from apps.kernel import duty_cycle
 from apps.kernel.fastpath import thread_pool
 from apps.kernel.fastpath.batch_loader import BatchLoader
+from apps.kernel.heavy_work import duty_cycle
 from apps.kernel.http import problems
 from apps.kernel.observability import log_context
 

@@ -12,9 +12,10 @@ import time
 from django.db import connections
 
 from apps.kernel.db import transactions
+from apps.kernel.heavy_work import slow_slot
 from apps.kernel.http import problems
 from apps.kernel.observability import log_context
-from apps.kernel.scheduler import runs, slow_slot
+from apps.kernel.scheduler import runs
 from apps.kernel.scheduler.registry import (
     FILE_BYTES_MAX,
     Outcome,

@@ -23,9 +23,10 @@ from django.db import DatabaseError, close_old_connections, connection
 from redis import Redis
 
 from apps.events import facade as events
-from apps.kernel import clock, duty_cycle, redis
+from apps.kernel import clock, redis
 from apps.kernel.db import sql, transactions
 from apps.kernel.db.leader_election import Leadership
+from apps.kernel.heavy_work import duty_cycle
 from apps.kernel.http import idempotency
 from apps.kernel.observability import heartbeats, log_context
 from apps.kernel.push import channel_layer

@@ -4,8 +4,9 @@ import time
 
 from django.db import connection
 
-from apps.kernel import clock, duty_cycle
+from apps.kernel import clock
 from apps.kernel.db import sql
+from apps.kernel.heavy_work import duty_cycle
 from apps.queue import facade as queue
 
 _supply_of_events = sql.load("apps.reservations", "supply_of_events")

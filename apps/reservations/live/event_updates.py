@@ -21,8 +21,9 @@ import msgspec
 from channels.layers import get_channel_layer
 
 from apps.events import facade as events
-from apps.kernel import duty_cycle, redis
+from apps.kernel import redis
 from apps.kernel.fastpath import thread_pool
+from apps.kernel.heavy_work import duty_cycle
 from apps.kernel.observability import log_context
 from apps.kernel.push.channel_names import group_of, topic_of
 from apps.kernel.push.frames import Frame, Key, frame

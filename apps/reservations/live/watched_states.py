@@ -12,9 +12,9 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from apps.kernel import duty_cycle
 from apps.kernel.fastpath import thread_pool
 from apps.kernel.fastpath.cache import BatchRefreshingCache
+from apps.kernel.heavy_work import duty_cycle
 from apps.kernel.http import problems
 from apps.kernel.observability import log_context
 from apps.kernel.push.frames import DeltaFrame, Frame, Key, frame

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from apps.kernel import duty_cycle
 from apps.kernel.fastpath import batch_loader, cache, thread_pool
 from apps.kernel.fastpath.batch_loader import BatchLoader
 from apps.kernel.fastpath.cache import BatchRefreshingCache, RefreshingCache
+from apps.kernel.heavy_work import duty_cycle
 from apps.kernel.http import problems
 from tests.support.event_loops import run_loop_once
 

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from celery.exceptions import Retry
 from django.apps import apps as django_apps
 
-from apps.kernel import clock
-from apps.kernel.models import Signal
-from apps.kernel.scheduler import executor, facade, orchestrator, picker, registry, slow_slot
+from apps.kernel import clock, tasks
+from apps.kernel.heavy_work import slow_slot
+from apps.kernel.models import AuditRun, Signal
+from apps.kernel.scheduler import executor, facade, orchestrator, picker, registry
 from tests.support.batches import wait_until
 from tests.support.kernel.scheduled_tasks import (
     AnyParams,
@@ -71,6 +73,20 @@ def test_one_process_of_a_worker_executes_a_slow_run_and_the_others_go_on_with_l
     assert execute_due() == 1, "a process that is killed leaves the slot"
     assert set(effects().values()) == {1}
     assert len(effects()) == 4
+
+
+def test_a_check_waits_for_a_slow_run_but_not_for_ever() -> None:
+    with busy_process():
+        with pytest.raises(Retry):
+            tasks.check()
+        assert not AuditRun.objects.exists()
+        tasks.check.push_request(retries=tasks.SLOT_TRIES)
+        try:
+            assert tasks.check()
+        finally:
+            tasks.check.pop_request()
+    assert AuditRun.objects.count() == 1
+    assert tasks.check()
 
 
 def test_a_thread_has_the_slot_until_its_slow_run_has_ended() -> None:

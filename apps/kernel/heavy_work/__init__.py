@@ -1,0 +1,1 @@
+"""Limits of work that occupies a process, a thread or the database for long."""
