@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -81,20 +80,17 @@ def check_against_ledger(document: Mapping[str, Any], event: events.EventView) -
     """Compute the report's figures again from this installation's ledger, as of the same moment. Raises
     ReportMismatch. Return whether all are compared: not those in _CHANGED_BY_REOPENING if the sale was opened again
     since."""
-    as_of, opened_at = datetime.fromisoformat(document["as_of"]), document["opened_at"]
-    is_sold_again = queue.report_figures().was_sold_again(event.id, as_of)
-    if is_sold_again:
-        # The points of all curves and the waits depend on the opening, which may have been moved.
-        event = replace(event, policy=replace(event.policy, opens_at=datetime.fromisoformat(opened_at)))
     try:
-        found = figures.compute_figures(event, as_of, networks.read_tally(event.id))
+        as_of, tally = datetime.fromisoformat(document["as_of"]), networks.read_tally(event.id)
+        found = figures.compute_figures(event, as_of, tally)
     except networks.TallyContradicted as error:
         raise ReportMismatch(str(error)) from error
     # First: the points of all curves and the waits depend on it.
-    pairs = {"opened_at": (opened_at, clock.iso(event.policy.opens_at))}
+    pairs = {"opened_at": (document["opened_at"], clock.iso(event.policy.opens_at))}
     pairs |= dict(_leaves("", {name: document[name] for name in figures.COMPUTED}, found))
     proof = queue.report_figures().describe_proof(event)
     pairs |= {f"proof.{name}": (document["proof"].get(name), value) for name, value in proof.items()}
+    is_sold_again = queue.report_figures().was_sold_again(event.id, as_of)
     if is_sold_again:
         pairs = {path: pair for path, pair in pairs.items() if not path.startswith(_CHANGED_BY_REOPENING)}
     _require_equal(pairs)
