@@ -5,14 +5,24 @@ worker opens before it starts its processes: it ends with the process that has i
 """
 
 import fcntl
+import os
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_file, _path = tempfile.mkstemp()
-Path(_path).unlink()
+
+def _open_file() -> int:
+    """Open a file without a name; on Linux it needs no folder that can be written to."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("slow-slot")
+    file, path = tempfile.mkstemp()
+    Path(path).unlink()
+    return file
+
+
+_file = _open_file()
 _threads = threading.Lock()
 """Locks of a file do not exclude the threads of one process."""
 
