@@ -26,7 +26,8 @@ CONTROL_FRAMES_BURST = 20
 CONTROL_FRAMES_PER_SECOND = 1.0
 """More pings and pongs of a client close its socket. A client that only answers our pings sends one in 20 seconds."""
 UNREAD_BYTES_MAX = 256 * 1024
-"""Applications pause sending before this. Only a large frame, and control frames in reply to a client, exceed it."""
+"""Beside the application's last frame. Applications pause sending before this, so only control frames in reply to a
+client exceed it."""
 
 
 class ShutdownNotice:
@@ -47,6 +48,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.on_lost: Callable[[], object] | None = None
         """Called when the connection is lost."""
         self._unread_clock: asyncio.TimerHandle | None = None
+        self._frame_bytes = 0
+        """The size of the last frame, which a client that reads slowly has not got completely yet."""
         self._control_frames = 0.0
         self._counted_at = 0.0
 
@@ -81,7 +84,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
                 if self.transport.is_closing():
                     return
                 super().data_received(data[start : start + PIECE_BYTES])
-            if not self.transport.is_closing() and self.transport.get_write_buffer_size() > UNREAD_BYTES_MAX:
+            if self.transport.is_closing():
+                return
+            if self.transport.get_write_buffer_size() > UNREAD_BYTES_MAX + self._frame_bytes:
                 self.transport.abort()
 
     def _receive_handshake(self, data: bytes) -> None:
@@ -144,6 +149,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         await self.writable.wait()
         if self.disconnected or self.close_sent or self.conn.state is not State.OPEN:
             raise ClientDisconnected
+        self._frame_bytes = len(frame)
         self.transport.write(frame)
 
     def _stop_unread_clock(self) -> None:

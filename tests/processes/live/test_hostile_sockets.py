@@ -136,21 +136,25 @@ def test_sockets_that_do_not_read_share_a_large_frame_and_are_disconnected(serve
     size = sum(map(len, events.seat_guids_of_section(section.id).values()))
     with contextlib.ExitStack() as stack:
 
-        def listen() -> None:
+        def listen() -> socket.socket:
             client = stack.enter_context(server.connect())
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             client.sendall(sent)
             assert head_of(client).startswith(b"HTTP/1.1 101")
+            return client
 
         listen()
         wait_until(lambda: unsent_bytes(server) > 0, "the first one has the frame")
         before = memory(server)
-        for _ in range(UNREAD_SOCKETS):
-            listen()
+        clients = [listen() for _ in range(UNREAD_SOCKETS)]
         begun = time.monotonic()
         assert server.healthy()
         kept = max(0, memory(server) - before) + unsent_bytes(server)
         assert kept < UNREAD_SOCKETS * size / 4
+        for client in clients:
+            client.sendall(Frame(Opcode.PONG, b"late").serialize(mask=True))
+        assert server.healthy()
+        assert connections_of(server) >= UNREAD_SOCKETS, "a pong of a client that reads slowly does not disconnect it"
         wait_until(lambda: connections_of(server) == 0, "they are disconnected")
         assert time.monotonic() - begun < 1.5 * UNREAD_SECONDS_MAX
 
