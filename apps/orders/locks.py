@@ -78,8 +78,9 @@ def lock_order_of_reservation(reservation_id: UUID) -> Order | None:
 
 
 def lock_unattached_orders(buyer: str) -> list[Order]:
-    """Lock the buyer's orders that have no account and return them, without those that have lost their owner. They are
-    locked in id order, so that concurrent calls cannot deadlock. Joins the caller's transaction."""
+    """Lock the buyer's orders that have no account and return them, without those in
+    `Order.LOST_OWNER`. They are locked in id order, so that concurrent calls cannot deadlock. Joins the caller's
+    transaction."""
     require_transaction()
     orders = Order.objects.select_for_update(no_key=True).filter(buyer=buyer, account=None)
     return list(orders.exclude(Order.LOST_OWNER).order_by("pk"))

@@ -394,7 +394,7 @@ def list_orders(caller: queue.Caller, also: Iterable[UUID] = ()) -> list[OrderVi
     """Return the latest orders of the caller's account, browser and queue entry, and those in `also`, newest first.
 
     A browser and a guest's token list orders without an account only: computers are shared, and an account's orders end
-    with its log-out. Orders that have lost their owner are not listed.
+    with its log-out. Orders in `Order.LOST_OWNER` are not listed.
     """
     without_account = Q(account=None) & ~Order.LOST_OWNER
     usable = without_account

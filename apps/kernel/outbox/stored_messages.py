@@ -31,8 +31,8 @@ def is_waiting(topic: str, key: str) -> bool:
 
 
 def count_due(topic: str, origin: str, at_most: int) -> int:
-    """Return how many messages of the topic are due whose origin is this one or, for example, an event of it; claimed
-    ones included. Counts no more than `at_most`."""
+    """Return how many messages of the topic are due whose origin begins with `origin`, for example those of all events
+    of an organizer; claimed ones included. Counts no more than `at_most`."""
     due = OutboxMessage.objects.filter(
         topic=topic, done_at__isnull=True, dead_at__isnull=True, is_behind=False, available_at__lte=clock.now()
     )

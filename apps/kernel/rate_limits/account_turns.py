@@ -26,8 +26,8 @@ _KEY_SECONDS = 60
 
 
 class AccountTurns:
-    """The turns of one kind of work. `name` begins its keys in Redis. `busy` makes the error of a refused account of a
-    sentence: `if_own` because of its own work, `if_others` because of that of others."""
+    """The turns of one kind of work, of accounts or of organizers. `name` begins its keys in Redis. `busy` makes the
+    error from a sentence: `if_own` because of the account's own work, `if_others` because of that of others."""
 
     def __init__(
         self, name: str, at_once_max: int, busy: Callable[[str], Exception], *, if_own: str, if_others: str

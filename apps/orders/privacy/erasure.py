@@ -117,7 +117,7 @@ def _is_buyer_of_others(person: Person, order: Order) -> bool:
 
 def find_needed(person: Person, *, of_accounts_only: bool = False) -> list[str]:
     """Return sentences that say which data is still needed; empty if `erase_person` erases, or has erased, everything.
-    `of_accounts_only`: without the orders that only have one of the addresses, which is no proof."""
+    `of_accounts_only`: without the orders that only have one of the addresses, since a guest may type any address."""
     own_orders = Q(account__in=person.account_ids) if of_accounts_only else person.own_orders
     now = clock.now()
     payments, refunds = _money_under_way()
@@ -270,7 +270,7 @@ def _erase_batch(entry_ids: Sequence[UUID], may_erase: MayErase | None, person: 
 def _given_to_others(person: Person, orders: Sequence[Order]) -> list[Order]:
     """Return which of these orders of the person's accounts staff have given to other people."""
     ids = [order.pk for order in orders if order.is_handed_over and not person.owns(order)]
-    placed = Order.objects.filter(pk__in=ids, entry__account__in=person.account_ids) if ids else Order.objects.none()
+    placed = Order.objects.filter(pk__in=ids, entry__account__in=person.account_ids)
     found = set(placed.values_list("pk", flat=True))
     return [order for order in orders if order.pk in found]
 

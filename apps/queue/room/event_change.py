@@ -45,8 +45,8 @@ class RoomChange:
                 # Also of a room that stays as it is: a report that was published before is compared with this state.
                 state = _State.OPEN if _reopens(room, proposal, now) else room.state
                 marked = QueueEntry.objects.filter(event_id=room.event_id, number__isnull=False).exclude(marked="")
-                sold = f"{room.next_number - 1} numbers, {marked.count()} with priority, chain {room.chain_head.hex()}"
-                detail = f"{room.state} → {state}: {ON_SALE_AGAIN}, after {sold}"
+                line = f"{room.next_number - 1} numbers, {marked.count()} with priority, chain {room.chain_head.hex()}"
+                detail = f"{room.state} → {state}: {ON_SALE_AGAIN}, after {line}"
                 record_act(cursor, room.event_id, now, proposal.who, RoomAct.What.STATE, detail, proposal.why)
                 room.state = state
             save_room(cursor, room)

@@ -77,7 +77,9 @@ class Command(BaseCommand):
             verification.check_against_proof(document, _read_proof(document["event"], address, options["proof"]))
             results.append("Line: the public proof is consistent, and the report's figures of the line follow from it.")
         if event is not None and not verification.check_against_ledger(document, event):
-            results.append("Ledger: every figure that is left since the sale was opened again matches.")
+            results.append(
+                "Ledger: the figures were computed again and match, without those that the reopened sale changes."
+            )
         elif event is not None:
             results.append("Ledger: every figure was computed again and matches.")
         elif not address:
